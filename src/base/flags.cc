@@ -12,7 +12,7 @@
 namespace openpathways {
 namespace {
 
-std::string_view StripQuotes(std::string_view value) {
+absl::string_view StripQuotes(absl::string_view value) {
   if (value.size() >= 2 && (value.front() == '\'' || value.front() == '"') && value.back() == value.front()) {
     value.remove_prefix(1);
     value.remove_suffix(1);
@@ -33,7 +33,7 @@ void FlagSet::Add(std::string name, bool* target, std::string help) {
 }
 void FlagSet::Ignore(std::string name) { flags_[std::move(name)] = {Flag::Type::kIgnored, nullptr, ""}; }
 
-absl::Status FlagSet::Assign(std::string_view name, const Flag& flag, std::string_view value) {
+absl::Status FlagSet::Assign(absl::string_view name, const Flag& flag, absl::string_view value) {
   switch (flag.type) {
     case Flag::Type::kString:
       *static_cast<std::string*>(flag.target) = std::string(value);
@@ -45,7 +45,7 @@ absl::Status FlagSet::Assign(std::string_view name, const Flag& flag, std::strin
       if (absl::SimpleAtob(value, static_cast<bool*>(flag.target))) return absl::OkStatus();
       return absl::InvalidArgumentError(absl::StrCat("--", name, " wants true or false, got '", value, "'"));
     case Flag::Type::kIgnored:
-      spdlog::info("flag --{}={} has no meaning here and is ignored", name, value);
+      spdlog::info("flag --{}={} has no meaning here and is ignored", std::string(name), std::string(value));
       return absl::OkStatus();
   }
   return absl::OkStatus();
@@ -53,8 +53,8 @@ absl::Status FlagSet::Assign(std::string_view name, const Flag& flag, std::strin
 
 absl::Status FlagSet::Parse(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
-    const std::string_view argument = argv[i];
-    std::string_view text = argument;
+    const absl::string_view argument = argv[i];
+    absl::string_view text = argument;
     if (!absl::ConsumePrefix(&text, "--") && !absl::ConsumePrefix(&text, "-")) {
       unknown_.push_back(std::string(argument));
       continue;
@@ -64,10 +64,10 @@ absl::Status FlagSet::Parse(int argc, const char* const* argv) {
       std::exit(0);
     }
     const size_t equals = text.find('=');
-    const std::string_view name = text.substr(0, equals);
-    auto it = flags_.find(name);
-    if (it == flags_.end() && equals == std::string_view::npos && name.substr(0, 2) == "no") {
-      auto negated = flags_.find(name.substr(2));
+    const absl::string_view name = text.substr(0, equals);
+    auto it = flags_.find(std::string(name));
+    if (it == flags_.end() && equals == absl::string_view::npos && name.substr(0, 2) == "no") {
+      auto negated = flags_.find(std::string(name.substr(2)));
       if (negated != flags_.end() && negated->second.type == Flag::Type::kBool) {
         RETURN_IF_ERROR(Assign(name.substr(2), negated->second, "false"));
         continue;
@@ -76,11 +76,11 @@ absl::Status FlagSet::Parse(int argc, const char* const* argv) {
     if (it == flags_.end()) {
       unknown_.push_back(std::string(argument));
       // `--unknown value`: the value belongs to the unknown flag.
-      if (equals == std::string_view::npos && i + 1 < argc && argv[i + 1][0] != '-') unknown_.push_back(argv[++i]);
+      if (equals == absl::string_view::npos && i + 1 < argc && argv[i + 1][0] != '-') unknown_.push_back(argv[++i]);
       continue;
     }
     const Flag& flag = it->second;
-    if (equals != std::string_view::npos) {
+    if (equals != absl::string_view::npos) {
       RETURN_IF_ERROR(Assign(name, flag, StripQuotes(text.substr(equals + 1))));
     } else if (flag.type == Flag::Type::kBool) {
       RETURN_IF_ERROR(Assign(name, flag, "true"));
@@ -96,7 +96,7 @@ absl::Status FlagSet::Parse(int argc, const char* const* argv) {
   return absl::OkStatus();
 }
 
-void FlagSet::PrintHelp(std::string_view program) const {
+void FlagSet::PrintHelp(absl::string_view program) const {
   std::printf("usage: %.*s [--flag=value ...]\n", static_cast<int>(program.size()), program.data());
   for (const auto& [name, flag] : flags_) {
     if (flag.type != Flag::Type::kIgnored) std::printf("  --%-32s %s\n", name.c_str(), flag.help.c_str());

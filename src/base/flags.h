@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace openpathways {
 
@@ -36,10 +36,10 @@ class FlagSet {
     void* target = nullptr;
     std::string help;
   };
-  static absl::Status Assign(std::string_view name, const Flag& flag, std::string_view value);
-  void PrintHelp(std::string_view program) const;
+  static absl::Status Assign(absl::string_view name, const Flag& flag, absl::string_view value);
+  void PrintHelp(absl::string_view program) const;
 
-  std::map<std::string, Flag, std::less<>> flags_;
+  std::map<std::string, Flag> flags_;
   std::vector<std::string> unknown_;
 };
 

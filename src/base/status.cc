@@ -11,7 +11,7 @@ base::StatusProto StatusToProto(const absl::Status& status) {
   base::StatusProto proto;
   proto.set_code(static_cast<int>(status.code()));
   proto.set_message(std::string(status.message()));
-  status.ForEachPayload([&](std::string_view type_url, const absl::Cord& payload) {
+  status.ForEachPayload([&](absl::string_view type_url, const absl::Cord& payload) {
     (*proto.mutable_payload())[std::string(type_url)] = std::string(payload);
   });
   return proto;
@@ -23,11 +23,11 @@ absl::Status StatusFromProto(const base::StatusProto& proto) {
   return status;
 }
 
-absl::Status AnnotateStatus(const absl::Status& status, std::string_view context) {
+absl::Status AnnotateStatus(const absl::Status& status, absl::string_view context) {
   if (status.ok()) return status;
   absl::Status annotated(status.code(), absl::StrCat(context, ": ", status.message()));
   status.ForEachPayload(
-      [&](std::string_view type_url, const absl::Cord& payload) { annotated.SetPayload(type_url, payload); });
+      [&](absl::string_view type_url, const absl::Cord& payload) { annotated.SetPayload(type_url, payload); });
   return annotated;
 }
 

@@ -2,10 +2,9 @@
 #ifndef OPENPATHWAYS_BASE_STATUS_H_
 #define OPENPATHWAYS_BASE_STATUS_H_
 
-#include <string_view>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/status.pb.h"
 
 namespace openpathways {
@@ -15,7 +14,7 @@ base::StatusProto StatusToProto(const absl::Status& status);
 absl::Status StatusFromProto(const base::StatusProto& proto);
 
 // `status` with "context: " before its message; code and payloads are kept. OK stays OK.
-absl::Status AnnotateStatus(const absl::Status& status, std::string_view context);
+absl::Status AnnotateStatus(const absl::Status& status, absl::string_view context);
 
 }  // namespace openpathways
 
