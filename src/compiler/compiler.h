@@ -1,0 +1,48 @@
+// Compiles programs in a process of its own, so that a crash of the compiler takes nothing else along.
+//
+// The controller's end. The child process (binary `pathways_compiler`) holds one PJRT client per number of devices, on
+// which a program is compiled once, for a canonical device assignment, with every collective rewritten (hlo/). Workers
+// load the serialized result. Results are cached by program and options. Thread-safe.
+#ifndef OPENPATHWAYS_COMPILER_COMPILER_H_
+#define OPENPATHWAYS_COMPILER_COMPILER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/future.h"
+#include "compiler/compiler.pb.h"
+
+namespace openpathways::compiler {
+
+struct CompiledProgram {
+  Program program;
+  std::string serialized_executable;
+};
+using CompiledProgramRef = std::shared_ptr<const CompiledProgram>;
+
+class Compiler {
+ public:
+  virtual ~Compiler() = default;  // stops the child
+
+  struct Options {
+    std::string binary;       // path of pathways_compiler
+    std::string plugin;       // path of the PJRT plugin
+    size_t cache_bytes = size_t{1} << 30;
+  };
+  // Starts the child; it is started again whenever it has died (compiles that were running fail with an ABORTED error
+  // that says so).
+  static absl::StatusOr<std::unique_ptr<Compiler>> Create(Options options);
+
+  // `compile_options`: serialized xla.CompileOptionsProto; device ids in it are ignored, so that the same program for
+  // other devices is a cache hit. Errors are XLA's.
+  virtual Future<CompiledProgramRef> Compile(std::string program, std::string compile_options) = 0;
+
+  virtual Future<Layout> DefaultLayout(int element_type, std::vector<int64_t> dims) = 0;
+};
+
+}  // namespace openpathways::compiler
+
+#endif  // OPENPATHWAYS_COMPILER_COMPILER_H_
