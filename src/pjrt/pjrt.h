@@ -37,7 +37,8 @@ class Plugin : public std::enable_shared_from_this<Plugin> {
   virtual ~Plugin() = default;
 
   // Opens the shared library and calls GetPjrtApi. A library is opened once per process; later calls share it.
-  // NOT_FOUND if the file is missing, INVALID_ARGUMENT if it is no PJRT plugin or its API is too old, with both versions.
+  // NOT_FOUND if the file is missing, INVALID_ARGUMENT if it is no PJRT plugin or its API is too old, with both
+  // versions.
   static absl::StatusOr<std::shared_ptr<Plugin>> Load(const std::string& path);
 
   virtual std::pair<int, int> api_version() const = 0;
@@ -86,7 +87,8 @@ class Buffer {  // frees the device memory when destroyed, after work that uses 
   virtual Future<> Ready() const = 0;
   // Bytes of dense row-major host data (sub-byte types: one byte an element).
   virtual absl::StatusOr<size_t> HostSize() const = 0;
-  // Copies to host memory in dense row-major order; `dst` must stay valid until the future resolves. Waits for the data.
+  // Copies to host memory in dense row-major order; `dst` must stay valid until the future resolves. Waits for the
+  // data.
   virtual Future<> ToHost(void* dst, size_t size) const = 0;
   // The device memory itself, valid while the Buffer lives; only after Ready() resolved to OK, and only if the plugin
   // is the CPU one and the layout is dense row-major and the type is not sub-byte; nullopt otherwise.
@@ -164,10 +166,10 @@ class Client : public std::enable_shared_from_this<Client> {
 
   // `program` is MLIR (StableHLO portable artifact); `compile_options` a serialized xla.CompileOptionsProto.
   virtual absl::StatusOr<std::unique_ptr<LoadedExecutable>> Compile(absl::string_view program,
-                                                                   absl::string_view compile_options) = 0;
+                                                                    absl::string_view compile_options) = 0;
   // `compile_options` overrides those in the executable (device assignment); empty: as they are.
   virtual absl::StatusOr<std::unique_ptr<LoadedExecutable>> DeserializeAndLoad(absl::string_view serialized,
-                                                                              absl::string_view compile_options) = 0;
+                                                                               absl::string_view compile_options) = 0;
   // The device's default layout for an array, minor to major.
   virtual absl::StatusOr<std::vector<int64_t>> DefaultLayout(ElementType type, absl::Span<const int64_t> dims) = 0;
 };
