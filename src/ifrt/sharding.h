@@ -19,19 +19,30 @@ namespace openpathways::ifrt {
 struct TileAssignment {
   std::vector<int64_t> dims;     // tiles per array dimension, then subgroup dimensions (replicated, manual, …)
   std::vector<int64_t> devices;  // row-major over dims
+  int subgroup_dims = 0;         // how many of `dims`, the last ones, are subgroup dimensions
+  // Whether the devices of a subgroup hold the same values (replicated), not parts of their own (manual, unreduced).
+  bool subgroups_are_replicas = true;
+
+  friend bool operator==(const TileAssignment&, const TileAssignment&) = default;
 };
 
 // Immutable, thread-safe.
 class Sharding {
  public:
-  // Every shard is the whole array (REPLICATED, MAXIMAL, MANUAL, UNREDUCED, single device).
-  struct Replicated {};
+  // Every shard has the array's shape (REPLICATED, MAXIMAL, MANUAL, UNREDUCED, single device).
+  struct Replicated {
+    bool same_values = true;  // false for MANUAL and UNREDUCED: no shard alone is the array
+    friend bool operator==(const Replicated&, const Replicated&) = default;
+  };
   // Shard shapes are given one by one (ConcreteSharding); they need not be equal.
   struct Concrete {
     std::vector<Shape> shard_shapes;
+    friend bool operator==(const Concrete&, const Concrete&) = default;
   };
   // Nothing is known of the shards (OpaqueSharding).
-  struct Opaque {};
+  struct Opaque {
+    friend bool operator==(const Opaque&, const Opaque&) = default;
+  };
   using Partitioning = std::variant<Replicated, TileAssignment, Concrete, Opaque>;
 
   // `memory_kind` "" = the devices' default memory. INVALID_ARGUMENT if the partitioning does not fit the device list.
@@ -42,11 +53,12 @@ class Sharding {
   const DeviceList& devices() const { return devices_; }
   const std::string& memory_kind() const { return memory_kind_; }
   const Partitioning& partitioning() const { return partitioning_; }
+  // Every shard is the whole array.
   bool is_fully_replicated() const;
 
   // Shape of shard `k` (on devices()[k]) of an array of `shape`. INVALID_ARGUMENT if the ranks do not fit.
   absl::StatusOr<Shape> ShardShape(const Shape& shape, int k) const;
-  // The inverse for even shardings: the array whose shard 0 has this shape.
+  // The inverse for even shardings: the array whose shards all have this shape.
   absl::StatusOr<Shape> GlobalShape(const Shape& shard_shape) const;
 
   // The same partitioning elsewhere. Sizes must agree.
@@ -57,6 +69,7 @@ class Sharding {
   DeviceList devices_;
   std::string memory_kind_;
   Partitioning partitioning_;
+  std::vector<int64_t> tile_of_device_;  // TileAssignment only: the inverse of its `devices`
 };
 using ShardingRef = std::shared_ptr<const Sharding>;
 
