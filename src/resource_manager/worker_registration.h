@@ -20,8 +20,8 @@ namespace openpathways::resource_manager {
 class WorkerRegistration {
  public:
   struct Callbacks {
-    // The RM has taken this worker in. If `accepted.worker_id()` differs from the id of an earlier call, the cluster has
-    // given the earlier one up for lost: what this process holds for it (buffers, executables) is to be dropped.
+    // The RM has taken this worker in. If `accepted.worker_id()` differs from the id of an earlier call, the cluster
+    // has given the earlier one up for lost: what this process holds for it (buffers, executables) is to be dropped.
     // REQUIRED.
     std::function<void(const WorkerAccepted& accepted)> on_registered;
     // The RM refused this worker (ALREADY_EXISTS, INVALID_ARGUMENT, RESOURCE_EXHAUSTED), or cannot be reached: tried
@@ -31,7 +31,7 @@ class WorkerRegistration {
     std::function<WorkerHeartbeat()> stats;
   };
 
-  // Starts at once. `rm_address` is "host:port", plain HTTP/2. `hello.previous_worker_id` is filled in here, pid and
+  // Starts at once. `rm_address` is "host:port", plain HTTP/2. `hello.previous_worker_id` is filled in here; pid and
   // hostname too where they are empty.
   static std::unique_ptr<WorkerRegistration> Start(std::string rm_address, WorkerHello hello, Callbacks callbacks);
 
@@ -42,7 +42,8 @@ class WorkerRegistration {
 };
 
 // `--resource_manager_address` as manifests give it: an unexpanded "$(VAR):port" or an empty host falls back to the
-// environment (PATHWAYS_HEAD, then HOST_ADDRESS), then to localhost, with a warning in the log. The port defaults to 29001.
+// environment (PATHWAYS_HEAD, then HOST_ADDRESS), then to localhost, with a warning in the log. The port defaults to
+// 29001.
 std::string ResolveResourceManagerAddress(const std::string& flag_value);
 
 }  // namespace openpathways::resource_manager

@@ -1,0 +1,217 @@
+#include "resource_manager/worker_registration.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/logging.h"
+#include "grpcpp/grpcpp.h"
+#include "resource_manager/resource_manager.grpc.pb.h"
+
+namespace openpathways::resource_manager {
+namespace {
+
+constexpr absl::Duration kHeartbeatPeriod = absl::Seconds(1);
+constexpr absl::Duration kFirstRetry = absl::Milliseconds(100);
+constexpr absl::Duration kLongestRetry = absl::Seconds(2);
+// How long the RM may be out of reach before each report of it.
+constexpr absl::Duration kUnreachableReport = absl::Seconds(5);
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // cluster traffic never goes through a web proxy
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1'000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+class WorkerRegistrationImpl : public WorkerRegistration {
+ public:
+  WorkerRegistrationImpl(std::string rm_address, WorkerHello hello, Callbacks callbacks)
+      : rm_address_(std::move(rm_address)),
+        hello_(std::move(hello)),
+        callbacks_(std::move(callbacks)),
+        stub_(ResourceManager::NewStub(channel_ = MakeChannel(rm_address_))),
+        thread_([this] { Run(); }) {}
+
+  ~WorkerRegistrationImpl() override {
+    {
+      absl::MutexLock lock(&mu_);
+      stopping_ = true;
+      if (context_ != nullptr) context_->TryCancel();
+    }
+    thread_.join();
+  }
+
+  uint64_t worker_id() const override { return worker_id_.load(); }
+
+ private:
+  using Stream = grpc::ClientReaderWriter<WorkerReport, WorkerOrder>;
+
+  void Run() {
+    absl::Duration retry = kFirstRetry;
+    while (!stopping()) {
+      absl::Status ended = WaitForConnection();
+      bool registered = false;
+      if (ended.ok()) ended = RunSession(&registered);
+      if (stopping()) return;
+      if (registered) {
+        spdlog::warn("the resource manager at {} is gone ({}); connecting again", rm_address_, ended.ToString());
+        retry = kFirstRetry;
+        if (SleepUnlessStopped(retry)) return;
+        continue;
+      }
+      spdlog::warn("not registered at the resource manager {}: {}; trying again", rm_address_, ended.ToString());
+      if (callbacks_.on_refused && !callbacks_.on_refused(ended)) return;
+      if (SleepUnlessStopped(retry)) return;
+      retry = std::min(retry * 2, kLongestRetry);
+    }
+  }
+
+  absl::Status WaitForConnection() {
+    const absl::Time deadline = absl::Now() + kUnreachableReport;
+    while (!stopping()) {
+      // In slices, because nothing interrupts it.
+      if (channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + absl::Milliseconds(200))))
+        return absl::OkStatus();
+      if (absl::Now() >= deadline) return absl::UnavailableError(absl::StrCat("cannot connect to ", rm_address_));
+    }
+    return absl::CancelledError("the worker is stopping");
+  }
+
+  // From the hello to the end of the stream.
+  absl::Status RunSession(bool* registered) {
+    grpc::ClientContext context;
+    {
+      absl::MutexLock lock(&mu_);
+      if (stopping_) return absl::CancelledError("the worker is stopping");
+      context_ = &context;
+    }
+    std::unique_ptr<Stream> stream = stub_->Register(&context);
+    WorkerReport report;
+    *report.mutable_hello() = hello_;
+    report.mutable_hello()->set_previous_worker_id(worker_id_.load());
+    WorkerOrder order;
+    if (stream->Write(report) && stream->Read(&order)) {
+      if (order.has_accepted()) {
+        *registered = true;
+        Serve(*stream, order.accepted());
+      } else {
+        context.TryCancel();  // an answer that we do not know: Finish must not wait for the server to end the stream
+      }
+    }
+    {
+      absl::MutexLock lock(&mu_);
+      context_ = nullptr;
+    }
+    return FromGrpc(stream->Finish());
+  }
+
+  // From the RM's acceptance until the stream ends.
+  void Serve(Stream& stream, const WorkerAccepted& accepted) {
+    worker_id_ = accepted.worker_id();
+    std::atomic<bool> over = false;
+    std::thread heartbeats([&] { SendHeartbeats(stream, over); });
+    callbacks_.on_registered(accepted);
+    for (WorkerOrder order; stream.Read(&order);) {
+      spdlog::warn("the resource manager sent an order that this worker does not know");
+    }
+    {
+      absl::MutexLock lock(&mu_);
+      over = true;
+    }
+    heartbeats.join();
+  }
+
+  void SendHeartbeats(Stream& stream, const std::atomic<bool>& over) {
+    while (true) {
+      WorkerReport report;
+      *report.mutable_heartbeat() = callbacks_.stats ? callbacks_.stats() : WorkerHeartbeat();
+      if (!stream.Write(report)) return;
+      absl::MutexLock lock(&mu_);
+      const auto ended = [&] { return stopping_ || over.load(); };
+      if (mu_.AwaitWithTimeout(absl::Condition(&ended), kHeartbeatPeriod)) return;
+    }
+  }
+
+  bool stopping() const {
+    absl::MutexLock lock(&mu_);
+    return stopping_;
+  }
+
+  bool SleepUnlessStopped(absl::Duration duration) {
+    absl::MutexLock lock(&mu_);
+    return mu_.AwaitWithTimeout(absl::Condition(&stopping_), duration);
+  }
+
+  const std::string rm_address_;
+  const WorkerHello hello_;
+  const Callbacks callbacks_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<ResourceManager::Stub> stub_;
+  std::atomic<uint64_t> worker_id_ = 0;
+  mutable absl::Mutex mu_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the stream in use
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<WorkerRegistration> WorkerRegistration::Start(std::string rm_address, WorkerHello hello,
+                                                              Callbacks callbacks) {
+  if (hello.pid() == 0) hello.set_pid(getpid());
+  if (hello.hostname().empty()) {
+    char name[256] = {};
+    if (gethostname(name, sizeof(name) - 1) == 0) hello.set_hostname(name);
+  }
+  return std::make_unique<WorkerRegistrationImpl>(std::move(rm_address), std::move(hello), std::move(callbacks));
+}
+
+std::string ResolveResourceManagerAddress(const std::string& flag_value) {
+  constexpr absl::string_view kDefaultPort = "29001";
+  const absl::string_view value = flag_value;
+  absl::string_view host = value;
+  absl::string_view port = kDefaultPort;
+  const size_t colon = value.rfind(':');
+  const bool bare_ipv6 = colon != absl::string_view::npos && value.find(':') != colon && !absl::StrContains(value, ']');
+  const bool bracketed_only = !value.empty() && value.back() == ']';
+  if (colon != absl::string_view::npos && !bare_ipv6 && !bracketed_only) {
+    host = value.substr(0, colon);
+    if (int number = 0; absl::SimpleAtoi(value.substr(colon + 1), &number)) port = value.substr(colon + 1);
+  }
+  std::string resolved = bare_ipv6 ? absl::StrCat("[", host, "]") : std::string(host);
+  if (resolved.empty() || absl::StrContains(resolved, "$(")) {
+    const char* source = "localhost";
+    resolved = "localhost";
+    for (const char* variable : {"PATHWAYS_HEAD", "HOST_ADDRESS"}) {
+      const char* from_environment = std::getenv(variable);
+      if (from_environment != nullptr && *from_environment != '\0') {
+        resolved = from_environment;
+        source = variable;
+        break;
+      }
+    }
+    spdlog::warn("--resource_manager_address='{}' names no host; using '{}' ({})", flag_value, resolved, source);
+  }
+  return absl::StrCat(resolved, ":", port);
+}
+
+}  // namespace openpathways::resource_manager
