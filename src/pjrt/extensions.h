@@ -21,7 +21,8 @@ struct ExtensionBase {
   ExtensionBase* next;
 };
 
-// --- FFI, versions 2 and 3 ---------------------------------------------------------------------------------------
+// --- FFI, version 3 ----------------------------------------------------------------------------------------------
+// Version 2 had a longer FfiRegisterHandlerArgs: such a plugin answers ours with an error about its size.
 
 struct FfiTypeInfo {  // all optional
   void (*deleter)(void* object);
@@ -34,14 +35,13 @@ struct FfiRegisterTypeArgs {
   ExtensionBase* extension_start;
   const char* name;
   size_t name_size;
-  int64_t type_id;         // 0: the plugin gives one
-  FfiTypeInfo* type_info;  // since version 3; ignored before
+  int64_t type_id;  // 0: the plugin gives one
+  FfiTypeInfo* type_info;
 };
 
 struct FfiUserData {
   int64_t type_id;
   void* data;
-  void (*deleter)(void* data);  // until version 2; ignored since
 };
 
 struct FfiAddUserDataArgs {
@@ -55,7 +55,6 @@ struct FfiRegisterHandlerArgs {
   size_t struct_size;
   const char* target_name;
   size_t target_name_size;
-  int api_version;  // 1: typed
   void* handler;
   const char* platform_name;
   size_t platform_name_size;

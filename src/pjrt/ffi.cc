@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "pjrt/completion_threads.h"
 #include "pjrt/plugin.h"
 #include "spdlog/spdlog.h"
 #include "xla/ffi/api/c_api.h"
@@ -24,7 +25,13 @@ struct FfiCall::State {
   std::vector<FfiBuffer> results;
   ExecuteScope scope;
   int32_t device_ordinal = 0;
+  uint64_t serial = 0;  // of the call, in this process
+
+  // Serial of the call whose handler runs on this thread; 0: none.
+  static thread_local uint64_t call_on_this_thread;
 };
+
+thread_local uint64_t FfiCall::State::call_on_this_thread = 0;
 
 namespace {
 
@@ -149,8 +156,33 @@ XLA_FFI_Error* HandleCall(Slot& slot, XLA_FFI_CallFrame* frame) {
   if (XLA_FFI_Error* error = frame->api->XLA_FFI_Future_Create(&create)) return error;
   state->future = create.future;
   frame->future = create.future;
+  static std::atomic<uint64_t> last_serial{0};
+  state->serial = last_serial.fetch_add(1, std::memory_order_relaxed) + 1;
+  const uint64_t outer_call = std::exchange(FfiCall::State::call_on_this_thread, state->serial);
   (*handler)(FfiCall(std::move(state)));
+  FfiCall::State::call_on_this_thread = outer_call;
   return nullptr;
+}
+
+// Ends the call. Runs what waited for it on this thread, unless the handler has not returned yet.
+void SetResult(const FfiCall::State& state, const absl::Status& status) {
+  XLA_FFI_Error* error = nullptr;
+  if (status.ok()) {
+    XLA_FFI_Future_SetAvailable_Args args{};
+    args.struct_size = XLA_FFI_Future_SetAvailable_Args_STRUCT_SIZE;
+    args.future = state.future;
+    error = state.api->XLA_FFI_Future_SetAvailable(&args);
+  } else {
+    XLA_FFI_Future_SetError_Args args{};
+    args.struct_size = XLA_FFI_Future_SetError_Args_STRUCT_SIZE;
+    args.future = state.future;
+    args.error = MakeError(state.api, status);
+    error = state.api->XLA_FFI_Future_SetError(&args);
+  }
+  if (error != nullptr) {
+    // The device now waits for ever. It cannot happen with a plugin of a compatible version.
+    spdlog::critical("the plugin refused the end of a custom call: {}", ToStatus(state.api, error).ToString());
+  }
 }
 
 template <size_t index>
@@ -259,23 +291,11 @@ absl::StatusOr<int64_t> FfiCall::IntAttribute(absl::string_view name) const {
 void FfiCall::Finish(const absl::Status& status) {
   std::unique_ptr<State> state = std::move(state_);
   if (state == nullptr) return;  // finished before
-  XLA_FFI_Error* error = nullptr;
-  if (status.ok()) {
-    XLA_FFI_Future_SetAvailable_Args args{};
-    args.struct_size = XLA_FFI_Future_SetAvailable_Args_STRUCT_SIZE;
-    args.future = state->future;
-    error = state->api->XLA_FFI_Future_SetAvailable(&args);
-  } else {
-    XLA_FFI_Future_SetError_Args args{};
-    args.struct_size = XLA_FFI_Future_SetError_Args_STRUCT_SIZE;
-    args.future = state->future;
-    args.error = MakeError(state->api, status);
-    error = state->api->XLA_FFI_Future_SetError(&args);
+  if (state->call_on_this_thread == state->serial) {
+    SetResult(*state, status);  // the handler has not returned: nothing can go on here
+    return;
   }
-  if (error != nullptr) {
-    // The device now waits for ever. It cannot happen with a plugin of a compatible version.
-    spdlog::critical("the plugin refused the end of a custom call: {}", ToStatus(state->api, error).ToString());
-  }
+  CompletionThreads::Get().Run([state = std::move(state), status] { SetResult(*state, status); });
 }
 
 }  // namespace openpathways::pjrt

@@ -52,8 +52,8 @@ class FfiCall {
   absl::StatusOr<int64_t> IntAttribute(absl::string_view name) const;  // any integer type
 
   // Lets the device go on, or ends its execution with the error: the outputs' Ready() and `done` then resolve to it,
-  // with the code and message given here. Once; any thread. The program may continue on the calling thread before
-  // this returns, so no lock may be held.
+  // with the code and message given here (without payloads). Once; any thread. Returns at once: the program goes on on
+  // another thread.
   void Finish(const absl::Status& status);
 
  private:
