@@ -1,0 +1,258 @@
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "cli/cluster_state.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/launcher.h"
+#include "cli/server_client.h"
+#include "topology/slice_topology.h"
+
+namespace openpathways::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kPluginFile[] = "pjrt_c_api_cpu_plugin.so";
+
+// --plugin, else the environment, else where the set-up puts it: build/PRESET/bin/pathways -> .deps/plugin.
+std::string PluginPath(const std::string& flag) {
+  if (!flag.empty()) return fs::absolute(flag).lexically_normal();
+  if (const char* from_environment = std::getenv("PATHWAYS_PJRT_PLUGIN"); from_environment && *from_environment) {
+    return fs::absolute(from_environment).lexically_normal();
+  }
+  return (fs::path(BinaryDirectory()) / "../../../.deps/plugin" / kPluginFile).lexically_normal();
+}
+
+absl::Status CheckFiles(const std::string& plugin) {
+  if (access(plugin.c_str(), R_OK) != 0) {
+    return absl::NotFoundError(
+        absl::StrCat("no PJRT plugin at ", plugin,
+                     "\nRun `./dev setup` in OpenPathways' folder to fetch it, or name another one "
+                     "with --plugin=PATH or PATHWAYS_PJRT_PLUGIN."));
+  }
+  for (const char* binary : {"pathways_resource_manager", "pathways_proxy_server", "pathways_worker"}) {
+    const std::string path = absl::StrCat(BinaryDirectory(), "/", binary);
+    if (access(path.c_str(), X_OK) != 0) {
+      return absl::NotFoundError(
+          absl::StrCat("no server binary ", path, "\nRun `./dev build` in OpenPathways' folder."));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ClusterShape> ShapeFrom(const UpOptions& options) {
+  if (options.num_slices < 1) return absl::InvalidArgumentError("--num-slices must be at least 1");
+  if (options.port < 1 || options.port > 65535) return absl::InvalidArgumentError("--port must be 1 to 65535");
+  ASSIGN_OR_RETURN(std::vector<topology::SliceTopology> slices,
+                   topology::ParseSlices(options.tpu_type, options.num_slices));
+  ClusterShape shape;
+  for (const topology::SliceTopology& slice : slices) shape.instance_types.push_back(slice.instance_type());
+  shape.proxy_port = options.port;
+  shape.plugin = PluginPath(options.plugin);
+  return shape;
+}
+
+std::string NameFlag(const std::string& name) { return name == "default" ? "" : absl::StrCat("--name ", name, " "); }
+
+// Which live cluster's proxy has been given the port, whether or not it listens yet.
+std::optional<std::string> ClusterOnPort(const StateDirectory& directory, int port) {
+  for (const std::string& name : directory.List()) {
+    absl::StatusOr<std::optional<ClusterState>> state = directory.Load(name);
+    if (state.ok() && state->has_value() && (*state)->shape.proxy_port == port && (*state)->CountAlive() > 0)
+      return name;
+  }
+  return std::nullopt;
+}
+
+absl::Status CheckProxyPort(const StateDirectory& directory, int port) {
+  const std::optional<std::string> cluster = ClusterOnPort(directory, port);
+  if (!cluster.has_value() && IsPortFree(port)) return absl::OkStatus();
+  std::string owner = "another process";
+  if (cluster.has_value()) {
+    owner = absl::StrCat("cluster ", *cluster);
+  } else if (std::optional<PortOwner> found = FindPortOwner(port)) {
+    owner = absl::StrCat("process ", found->pid, " (", found->command, ")");
+  }
+  absl::StatusOr<std::vector<int>> other = ChoosePorts(1, {});
+  return absl::AlreadyExistsError(absl::StrCat("port ", port, " is in use by ", owner,
+                                               "\nChoose another one, for example --port ",
+                                               other.ok() ? other->front() : port + 1));
+}
+
+// Ports that other clusters have been given, whether or not they listen yet.
+std::set<int> RecordedPorts(const StateDirectory& directory) {
+  std::set<int> ports;
+  for (const std::string& name : directory.List()) {
+    absl::StatusOr<std::optional<ClusterState>> state = directory.Load(name);
+    if (!state.ok() || !state->has_value()) continue;
+    for (const ServerRecord& server : (*state)->servers) ports.insert(server.port);
+  }
+  return ports;
+}
+
+void OnLockWait() { std::fprintf(stderr, "pathways: another command is working on this cluster; waiting for it\n"); }
+
+class UpCommand {
+ public:
+  UpCommand(StateDirectory directory, std::string name, ClusterShape wanted, absl::Duration timeout)
+      : directory_(std::move(directory)), name_(std::move(name)), wanted_(std::move(wanted)), timeout_(timeout) {}
+
+  absl::StatusOr<int> Run() {
+    ASSIGN_OR_RETURN(ClusterLock lock,
+                     ClusterLock::Acquire(absl::StrCat(directory_.cluster_directory(name_), "/lock"), OnLockWait));
+    absl::StatusOr<std::optional<ClusterState>> loaded = directory_.Load(name_);
+    if (!loaded.ok()) {
+      std::fprintf(stderr, "pathways: %s; starting anew\n", std::string(loaded.status().message()).c_str());
+      RETURN_IF_ERROR(StopServers(name_, nullptr, directory_).status());
+    } else if (loaded->has_value()) {
+      ClusterState& old = **loaded;
+      if (IsUsable(old)) return OnRunning(old);
+      ASSIGN_OR_RETURN(StopReport report, StopServers(name_, &old, directory_));
+      std::printf("cluster %s: cleaned up after an earlier one that did not end well (%d processes were left)\n",
+                  name_.c_str(), report.stopped);
+    }
+    RETURN_IF_ERROR(CheckProxyPort(directory_, wanted_.proxy_port));
+    return StartAnew();
+  }
+
+ private:
+  // Clients can use it, or could if dead workers were replaced.
+  static bool IsUsable(const ClusterState& state) {
+    return state.ready && state.boot_id == BootId() && IsAlive(state.Find(Role::kResourceManager)->process) &&
+           IsAlive(state.Find(Role::kProxy)->process);
+  }
+
+  absl::StatusOr<int> OnRunning(ClusterState& state) {
+    const std::vector<std::string> differences = DescribeDifferences(state.shape, wanted_);
+    if (!differences.empty()) {
+      return absl::AlreadyExistsError(absl::StrCat("cluster ", name_, " is already running, but not as asked for:\n  ",
+                                                   absl::StrJoin(differences, "\n  "), "\nStop it with `pathways down ",
+                                                   NameFlag(name_), "` first, or start a second one with --name."));
+    }
+    const int dead = static_cast<int>(state.servers.size()) - state.CountAlive();
+    if (dead == 0) {
+      std::printf("cluster %s is already running: %s\n", name_.c_str(),
+                  DescribeSlices(state.shape.instance_types).c_str());
+      PrintHowToUse();
+      return 0;
+    }
+    std::printf("cluster %s has lost %d of %d processes: starting them again\n", name_.c_str(), dead,
+                static_cast<int>(state.servers.size()));
+    const ClusterState before = state;
+    absl::Status status = StartServers(&state, directory_, BinaryDirectory());
+    if (status.ok()) status = WaitUntilReady(state, directory_, timeout_);
+    if (!status.ok()) {
+      // Only what was started just now: clients may be using the rest.
+      std::vector<ProcessId> started;
+      for (size_t i = 0; i < state.servers.size(); ++i) {
+        if (state.servers[i].process != before.servers[i].process) started.push_back(state.servers[i].process);
+      }
+      Terminate(started, absl::Seconds(5));
+      return status;
+    }
+    PrintReady();
+    return 0;
+  }
+
+  absl::StatusOr<int> StartAnew() {
+    ClusterState state;
+    state.name = name_;
+    state.shape = wanted_;
+    state.boot_id = BootId();
+    state.start_time_ms = absl::ToUnixMillis(absl::Now());
+    state.servers = PlanServers(wanted_);
+    RETURN_IF_ERROR(AssignPorts(&state));
+    std::error_code ignored;  // old logs in the way are only appended to
+    fs::remove_all(absl::StrCat(directory_.cluster_directory(name_), "/logs"), ignored);
+
+    absl::Status status = StartServers(&state, directory_, BinaryDirectory());
+    if (status.ok()) status = WaitUntilReady(state, directory_, timeout_);
+    if (status.ok()) {
+      state.ready = true;
+      status = directory_.Save(state);
+    }
+    if (!status.ok()) {
+      absl::StatusOr<StopReport> stopped = StopServers(name_, &state, directory_);
+      if (!stopped.ok()) status = AnnotateStatus(status, stopped.status().message());
+      return status;
+    }
+    PrintReady();
+    return 0;
+  }
+
+  absl::Status AssignPorts(ClusterState* state) {
+    // Until this cluster's state is saved nobody else may choose.
+    ASSIGN_OR_RETURN(ClusterLock lock, ClusterLock::Acquire(directory_.cluster_directory(".ports") + "/lock", [] {}));
+    std::set<int> taken = RecordedPorts(directory_);
+    taken.insert(wanted_.proxy_port);
+    ASSIGN_OR_RETURN(std::vector<int> ports, ChoosePorts(static_cast<int>(state->servers.size()), taken));
+    for (size_t i = 0; i < ports.size(); ++i) {
+      if (state->servers[i].role != Role::kProxy) state->servers[i].port = ports[i];
+    }
+    return directory_.Save(*state);
+  }
+
+  void PrintReady() const {
+    int workers = 0, devices = 0;
+    for (const std::string& type : wanted_.instance_types) {
+      const topology::SliceTopology slice = *topology::SliceTopology::Parse(type);
+      workers += slice.num_hosts();
+      devices += slice.num_devices();
+    }
+    std::printf("cluster %s is ready: %s, %d worker%s, %d devices (%.1f s)\n", name_.c_str(),
+                DescribeSlices(wanted_.instance_types).c_str(), workers, workers == 1 ? "" : "s", devices,
+                absl::ToDoubleSeconds(absl::Now() - start_));
+    if (fs::path(wanted_.plugin).filename() == kPluginFile) {
+      std::printf("The chips are emulated: this machine's CPU does their work.\n");
+    }
+    PrintHowToUse();
+  }
+
+  void PrintHowToUse() const {
+    std::printf(
+        "\nTo use it from JAX:\n"
+        "  export JAX_PLATFORMS=proxy\n"
+        "  export JAX_BACKEND_TARGET=grpc://127.0.0.1:%d\n"
+        "  export IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS=true\n"
+        "or: pathways run %s-- python train.py\n",
+        wanted_.proxy_port, NameFlag(name_).c_str());
+  }
+
+  const StateDirectory directory_;
+  const std::string name_;
+  const ClusterShape wanted_;
+  const absl::Duration timeout_;
+  const absl::Time start_ = absl::Now();
+};
+
+absl::StatusOr<int> TryUp(const UpOptions& options) {
+  RETURN_IF_ERROR(StateDirectory::CheckName(options.name));
+  ASSIGN_OR_RETURN(ClusterShape shape, ShapeFrom(options));
+  RETURN_IF_ERROR(CheckFiles(shape.plugin));
+  ASSIGN_OR_RETURN(StateDirectory directory, StateDirectory::FromEnvironment());
+  return UpCommand(directory, options.name, shape, absl::Seconds(options.timeout_seconds)).Run();
+}
+
+}  // namespace
+
+int Up(const UpOptions& options) {
+  CatchInterrupts();
+  absl::StatusOr<int> code = TryUp(options);
+  if (code.ok()) return *code;
+  if (absl::IsCancelled(code.status())) {
+    std::fprintf(stderr, "pathways: interrupted; everything that was started has been stopped\n");
+    return 130;
+  }
+  return PrintError(code.status());
+}
+
+}  // namespace openpathways::cli
