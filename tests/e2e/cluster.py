@@ -55,6 +55,24 @@ class Process:
     text = pathlib.Path(f'/proc/{self.pid}/status').read_text()
     return int(re.search(rf'^{key}:\s+(\d+) kB', text, re.M)[1]) * 1024
 
+  def ports(self):
+    """TCP ports that the process listens on."""
+    sockets = set()
+    for fd in os.listdir(f'/proc/{self.pid}/fd'):
+      with contextlib.suppress(OSError):
+        sockets.add(os.readlink(f'/proc/{self.pid}/fd/{fd}'))
+    found = set()
+    for table in ('tcp', 'tcp6'):
+      for line in pathlib.Path(f'/proc/{self.pid}/net/{table}').read_text().splitlines()[1:]:
+        words = line.split()
+        if words[3] == '0A' and f'socket:[{words[9]}]' in sockets:
+          found.add(int(words[1].rsplit(':', 1)[1], 16))
+    return sorted(found)
+
+  def reset_peak(self):
+    """Makes VmHWM begin anew from the present size."""
+    pathlib.Path(f'/proc/{self.pid}/clear_refs').write_text('5')
+
   def threads(self):
     return len(os.listdir(f'/proc/{self.pid}/task'))
 
@@ -73,11 +91,8 @@ class Cluster:
   # The command line ----------------------------------------------------------------------------------------------
 
   def environment(self):
-    env = {k: v for k, v in os.environ.items() if not k.startswith(('JAX_', 'XLA_', 'IFRT_', 'PATHWAYS_'))}
+    env = {k: v for k, v in os.environ.items() if not k.startswith(('JAX_', 'XLA_', 'IFRT_'))}
     env['XDG_STATE_HOME'] = str(self.state_home)
-    for kept in ('PATHWAYS_PLUGIN',):
-      if kept in os.environ:
-        env[kept] = os.environ[kept]
     return env
 
   def up_command(self):
@@ -117,27 +132,38 @@ class Cluster:
         environ = pathlib.Path(f'/proc/{entry}/environ').read_bytes().split(b'\0')
         if f'XDG_STATE_HOME={self.state_home}'.encode() not in environ:
           continue
-        words = pathlib.Path(f'/proc/{entry}/cmdline').read_bytes().decode().split('\0')
-        role = re.fullmatch(r'pathways_(resource_manager|proxy_server|worker|compiler)', os.path.basename(words[0]))
-        if role and Process(int(entry), role[1]).alive():
-          found.append((Process(int(entry), role[1]), words))
-    return [self._placed(process, words) for process, words in found]
+        program = pathlib.Path(f'/proc/{entry}/cmdline').read_bytes().decode().split('\0')[0]
+        role = re.fullmatch(r'pathways_(\w+)', os.path.basename(program))
+        process = role and Process(int(entry), role[1])
+        if process and process.alive():
+          found.append(process)
+    return found
 
-  def _placed(self, process, words):
-    if process.role == 'worker':
-      for worker in self.workers_in_status():
-        if worker['pid'] == process.pid:
-          process.slice, process.host = worker['slice'], worker['host']
-    return process
+  def slots(self):
+    """One entry for each worker that there should be: slice, host, state, pid, stats."""
+    return self.status()['cluster']['slots']
 
-  def workers_in_status(self):
-    return self.status()['workers']
+  def slot(self, slice_index, host):
+    return next(s for s in self.slots() if (s['slice'], s['host']) == (slice_index, host))
+
+  def buffers(self):
+    """Buffers that all workers hold, as they last said."""
+    return sum(int(s['stats']['buffers']) for s in self.slots())
+
+  def executables(self):
+    return sum(int(s['stats']['executables']) for s in self.slots())
+
+  def clients(self):
+    return sum(int(p['clients']) for p in self.status()['proxies'])
 
   def proxy(self):
     return next(p for p in self.processes() if p.role == 'proxy_server')
 
+  def resource_manager(self):
+    return next(p for p in self.processes() if p.role == 'resource_manager')
+
   def workers(self):
-    return sorted((p for p in self.processes() if p.role == 'worker'), key=lambda p: (p.slice, p.host))
+    return [Process(int(s['pid']), 'worker', s['slice'], s['host']) for s in self.slots() if int(s['pid'])]
 
   def worker(self, slice_index, host):
     return next(p for p in self.workers() if (p.slice, p.host) == (slice_index, host))
