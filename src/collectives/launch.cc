@@ -157,8 +157,8 @@ bool Launch::AdvanceOnce(const CollectiveRef& collective) {
     Finish(*collective, failure);
     return false;
   }
-  absl::StatusOr<Step> step = HandIn(*collective, std::move(arrivals));
-  if (step.ok()) step = collective->algorithm->Next();
+  const absl::Status handed_in = HandIn(*collective, std::move(arrivals));
+  absl::StatusOr<Step> step = handed_in.ok() ? collective->algorithm->Next() : handed_in;
   if (!step.ok()) {
     Fail(step.status(), /*tell_others=*/true);
     return true;  // to finish with whichever failure came first

@@ -1,0 +1,126 @@
+#include "collectives/test_cluster.h"
+
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+
+namespace openpathways::collectives {
+
+// One worker's way to the others.
+class TestCluster::Network : public PeerNetwork {
+ public:
+  Network(TestCluster* cluster, WorkerId self, size_t limit) : cluster_(cluster), self_(self), limit_(limit) {}
+
+  void Send(WorkerId peer, std::string header, transport::Buffer payload) override {
+    cluster_->Send(self_, peer, std::move(header), std::move(payload));
+  }
+
+  absl::StatusOr<transport::Buffer> Allocate(size_t size) override {
+    if (size > limit_) return absl::ResourceExhaustedError(absl::StrCat(size, " of ", limit_, " bytes"));
+    void* memory = std::aligned_alloc(64, (size + 63) / 64 * 64);
+    *cluster_->allocated_ += size;
+    std::shared_ptr<void> owner(memory, [size, allocated = cluster_->allocated_](void* p) {
+      std::free(p);
+      *allocated -= size;
+    });
+    return transport::Buffer(std::move(owner), static_cast<std::byte*>(memory), size);
+  }
+
+ private:
+  TestCluster* const cluster_;
+  const WorkerId self_;
+  const size_t limit_;
+};
+
+TestCluster::TestCluster(const Options& options) : disconnected_(options.workers + 1) {
+  for (int w = 1; w <= options.workers; ++w) {
+    networks_.push_back(std::make_unique<Network>(this, w, options.memory_limit));
+    engines_.push_back(Engine::Create(w, networks_.back().get(), options.compute_threads));
+  }
+  for (int i = 0; i < options.delivery_threads; ++i) {
+    delivery_.emplace_back([this, seed = options.seed * 1000 + i] { DeliveryMain(seed); });
+  }
+}
+
+TestCluster::~TestCluster() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  for (std::thread& thread : delivery_) thread.join();
+  engines_.clear();
+}
+
+void TestCluster::Send(WorkerId from, WorkerId to, std::string header, transport::Buffer payload) {
+  ++messages_sent_;
+  bytes_sent_ += static_cast<int64_t>(header.size() + payload.size());
+  absl::MutexLock lock(&mu_);
+  if (disconnected_[from] || disconnected_[to]) return;
+  routes_[{from, to}].messages.push_back({std::move(header), std::move(payload)});
+}
+
+bool TestCluster::HasDeliverable() const {
+  if (stopping_) return true;
+  if (paused_) return false;
+  for (const auto& [pair, route] : routes_) {
+    if (!route.delivering && !route.messages.empty()) return true;
+  }
+  return false;
+}
+
+bool TestCluster::IsIdle() const {
+  for (const auto& [pair, route] : routes_) {
+    if (route.delivering || !route.messages.empty()) return false;
+  }
+  return true;
+}
+
+void TestCluster::DeliveryMain(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (;;) {
+    Pair pair;
+    Envelope envelope;
+    {
+      absl::MutexLock lock(&mu_);
+      mu_.Await(absl::Condition(this, &TestCluster::HasDeliverable));
+      if (stopping_) return;
+      std::vector<Pair> candidates;
+      for (const auto& [p, route] : routes_) {
+        if (!route.delivering && !route.messages.empty()) candidates.push_back(p);
+      }
+      pair = candidates[random() % candidates.size()];
+      Route& route = routes_[pair];
+      route.delivering = true;
+      envelope = std::move(route.messages.front());
+      route.messages.pop_front();
+    }
+    engine(pair.second).OnMessage(pair.first, envelope.header, std::move(envelope.payload));
+    absl::MutexLock lock(&mu_);
+    routes_[pair].delivering = false;
+  }
+}
+
+void TestCluster::Pause() {
+  absl::MutexLock lock(&mu_);
+  paused_ = true;
+}
+
+void TestCluster::Resume() {
+  absl::MutexLock lock(&mu_);
+  paused_ = false;
+}
+
+void TestCluster::Drain() {
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(this, &TestCluster::IsIdle));
+}
+
+void TestCluster::Disconnect(WorkerId worker) {
+  absl::MutexLock lock(&mu_);
+  disconnected_[worker] = true;
+  for (auto& [pair, route] : routes_) {
+    if (pair.first == worker || pair.second == worker) route.messages.clear();
+  }
+}
+
+}  // namespace openpathways::collectives
