@@ -1,0 +1,226 @@
+// The commands of a Session that move bytes: from and to the controller, within the worker, between workers.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/logging.h"
+#include "base/status.h"
+#include "pjrt/element_type.h"
+#include "worker/host_bytes.h"
+#include "worker/reply.h"
+#include "worker/session.h"
+
+namespace openpathways::worker {
+
+// A buffer's bytes while the controller fetches them piece by piece.
+class Session::Read {
+ public:
+  // From any thread, before the reply that makes the controller ask for pieces.
+  void SetData(HostBytes data) {
+    absl::MutexLock lock(&mu_);
+    data_ = std::move(data);
+  }
+
+  struct Piece {
+    HostBytes data;
+    int64_t offset = 0;
+    bool last = false;
+  };
+  Piece Next(int64_t size) {
+    absl::MutexLock lock(&mu_);
+    Piece piece;
+    piece.offset = offset_;
+    const int64_t rest = static_cast<int64_t>(data_.bytes.size()) - offset_;
+    const int64_t taken = std::clamp<int64_t>(size, 0, rest);
+    piece.data = HostBytes{data_.bytes.Slice(offset_, taken), data_.in_arena};
+    piece.last = taken == rest;
+    offset_ += taken;
+    return piece;
+  }
+
+ private:
+  absl::Mutex mu_;
+  HostBytes data_ ABSL_GUARDED_BY(mu_);
+  int64_t offset_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+absl::Status Session::Do(const BeginHostTransfer& command) {
+  std::vector<TargetBuffer> targets;
+  for (const Target& target : command.targets()) {
+    ASSIGN_OR_RETURN(TargetBuffer made, MakeTarget(target));
+    if (made.device != nullptr) targets.push_back(std::move(made));
+  }
+  auto transfer = std::make_shared<HostTransfer>(client_, resources_.arena, resources_.pool, std::move(targets));
+  transfer->Begin(command);
+  // Kept even if it has failed: its data is on the way and means nothing any more.
+  if (command.size() == 0) return absl::OkStatus();
+  if (!host_transfers_.try_emplace(command.transfer(), std::move(transfer)).second) {
+    return absl::AlreadyExistsError(absl::StrCat("transfer ", command.transfer(), " exists already"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::Do(const HostTransferData& command, transport::Buffer payload) {
+  auto it = host_transfers_.find(command.transfer());
+  if (it == host_transfers_.end()) {
+    return absl::NotFoundError(absl::StrCat("data for transfer ", command.transfer(), ", which does not exist"));
+  }
+  if (it->second->AddData(command.offset(), std::move(payload))) host_transfers_.erase(it);
+  return absl::OkStatus();
+}
+
+absl::Status Session::Do(const AbortHostTransfer& command) {
+  auto it = host_transfers_.find(command.transfer());
+  if (it == host_transfers_.end()) return absl::OkStatus();  // it ended before
+  absl::Status status = StatusFromProto(command.status());
+  it->second->Abort(status.ok() ? absl::AbortedError("the host transfer was aborted") : status);
+  host_transfers_.erase(it);
+  return absl::OkStatus();
+}
+
+namespace {
+
+// A copy in another memory; another name for the same buffer if it is there already. Values never change, so that is
+// the same, as long as no launch takes the memory.
+void CopyBuffer(const NamedBufferRef& source, const TargetBuffer& target) {
+  const absl::StatusOr<ValueRef>& value = source->value().Await();  // is there
+  if (!value.ok()) return target.buffer->Set(value.status());
+  if ((*value)->buffer->memory() == target.memory && (*value)->buffer->device() == target.device) {
+    (*value)->shared = true;
+    return target.buffer->Set(*value);
+  }
+  target.buffer->SetBuffer((*value)->buffer->CopyTo(target.memory));
+}
+
+}  // namespace
+
+absl::Status Session::Do(const CopyBuffers& command) {
+  for (const CopyBuffers::Copy& copy : command.copies()) {
+    auto source = std::make_shared<Pin>(buffers_.Find(copy.source()));
+    ASSIGN_OR_RETURN(TargetBuffer target, MakeTarget(copy.target()));
+    if (target.device == nullptr) continue;
+    if (source->buffer()->value().IsReady()) {
+      CopyBuffer(source->buffer(), target);
+      continue;
+    }
+    source->buffer()->value().OnReady([executor = executor_, source, target](const absl::StatusOr<ValueRef>&) {
+      executor->Post([source, target] { CopyBuffer(source->buffer(), target); });
+    });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::Do(const SendBuffers& command) {
+  const WorkerId destination = command.destination().worker_id();
+  resources_.peers->Connect(command.destination());
+  const bool shared_memory = resources_.peers->SharesMemory(destination);
+  for (const SendBuffers::Send& send : command.sends()) {
+    Transfer transfer;
+    transfer.set_controller(controller_);
+    transfer.set_transfer(send.transfer());
+    auto pin = std::make_shared<Pin>(buffers_.Find(send.source()));
+    Future<HostBytes> bytes = GetHostBytes(std::move(pin), resources_.arena);
+    if (shared_memory) bytes = MoveToArena(bytes, resources_.arena, resources_.pool);
+    bytes.OnReady([peers = resources_.peers, destination, transfer](const absl::StatusOr<HostBytes>& bytes) mutable {
+      if (!bytes.ok()) *transfer.mutable_status() = StatusToProto(bytes.status());
+      peers->SendTransfer(destination, transfer, bytes.ok() ? bytes->bytes : transport::Buffer());
+    });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::Do(const ReceiveBuffers& command) {
+  resources_.peers->Connect(command.source());
+  for (const ReceiveBuffers::Receive& receive : command.receives()) {
+    ASSIGN_OR_RETURN(TargetBuffer target, MakeTarget(receive.target()));
+    if (target.device != nullptr) Receive(receive, command.source().worker_id(), target);
+  }
+  return absl::OkStatus();
+}
+
+void Session::Receive(const ReceiveBuffers::Receive& receive, WorkerId from, const TargetBuffer& target) {
+  const absl::StatusOr<size_t> size =
+      pjrt::DenseHostSize(receive.element_type(), absl::MakeConstSpan(receive.dims().data(), receive.dims_size()));
+  if (!size.ok()) return target.buffer->Set(size.status());
+  auto make = [client = client_, receive, target, size = *size](const transport::Buffer& bytes) {
+    if (bytes.size() != size) {
+      target.buffer->Set(absl::InternalError(
+          absl::StrCat("transfer ", receive.transfer(), " brought ", bytes.size(), " bytes for a buffer of ", size)));
+      return;
+    }
+    target.buffer->SetBuffer(BufferFromDenseBytes(*client, receive.element_type(),
+                                                  absl::MakeConstSpan(receive.dims().data(), receive.dims_size()),
+                                                  target, bytes));
+  };
+  // Adopting memory is cheap; packing sub-byte elements is not, and this runs on the transport's thread.
+  const bool adopted = pjrt::ElementBits(receive.element_type()).value_or(0) >= 8;
+  resources_.incoming->Expect(controller_, receive.transfer(), from)
+      .OnReady([make, adopted, target, pool = resources_.pool](const absl::StatusOr<transport::Buffer>& bytes) {
+        if (!bytes.ok()) return target.buffer->Set(bytes.status());
+        if (adopted) return make(*bytes);
+        pool->Post([make, bytes = *bytes] { make(bytes); });
+      });
+}
+
+absl::Status Session::Do(const ReadBuffer& command) {
+  auto read = std::make_shared<Read>();
+  if (!reads_.try_emplace(command.request(), read).second) {
+    return absl::AlreadyExistsError(absl::StrCat("request ", command.request(), " exists already"));
+  }
+  GetHostBytes(std::make_shared<Pin>(buffers_.Find(command.buffer())), resources_.arena)
+      .OnReady([this, executor = executor_, connection = connection_, read, request = command.request(),
+                max_inline = command.max_inline()](const absl::StatusOr<HostBytes>& bytes) {
+        const int64_t size = bytes.ok() ? static_cast<int64_t>(bytes->bytes.size()) : 0;
+        const bool fetched_later = size > max_inline;
+        if (fetched_later) {
+          read->SetData(*bytes);
+        } else {
+          executor->Post([this, request] { reads_.erase(request); });
+        }
+        SendReply(connection, request, bytes.status(), size,
+                  bytes.ok() && !fetched_later ? bytes->bytes : transport::Buffer());
+      });
+  return absl::OkStatus();
+}
+
+namespace {
+
+// So that a controller on this host reads the piece in place instead of through the socket.
+transport::Buffer InArena(const HostBytes& data, transport::Arena& arena) {
+  constexpr size_t kMinCopied = 16 << 10;
+  if (data.in_arena || data.bytes.size() < kMinCopied) return data.bytes;
+  absl::StatusOr<transport::Buffer> copy = arena.Allocate(data.bytes.size());
+  if (!copy.ok()) return data.bytes;  // travels as it is, only slower
+  std::memcpy(copy->data(), data.bytes.data(), data.bytes.size());
+  return *copy;
+}
+
+}  // namespace
+
+absl::Status Session::Do(const ReadNext& command) {
+  auto it = reads_.find(command.request());
+  if (it == reads_.end()) {
+    return absl::NotFoundError(absl::StrCat("the next bytes of request ", command.request(), ", which is no read"));
+  }
+  Read::Piece piece = it->second->Next(command.size());
+  if (piece.last) reads_.erase(it);
+  Event event;
+  ReadData& data = *event.mutable_read_data();
+  data.set_request(command.request());
+  data.set_offset(piece.offset);
+  data.set_last(piece.last);
+  connection_->Send(event.SerializeAsString(), connection_->is_shared_memory() ? InArena(piece.data, *resources_.arena)
+                                                                               : std::move(piece.data.bytes));
+  return absl::OkStatus();
+}
+
+absl::Status Session::Do(const ReadCancel& command) {
+  reads_.erase(command.request());  // it may have ended before
+  return absl::OkStatus();
+}
+
+}  // namespace openpathways::worker
