@@ -47,7 +47,7 @@ std::string LogTail(const ClusterState& state, const ServerRecord& server, const
   const std::string path = directory.log_path(state.name, server);
   const std::string tail = TailOfFile(path, kShownLogLines);
   std::string shown = absl::StrCat("end of ", path, ":\n");
-  for (const std::string& line : absl::StrSplit(tail, '\n', absl::SkipEmpty()))
+  for (absl::string_view line : absl::StrSplit(tail, '\n', absl::SkipEmpty()))
     absl::StrAppend(&shown, "  | ", line, "\n");
   return shown;
 }
@@ -116,12 +116,17 @@ absl::StatusOr<std::vector<int>> ChoosePorts(int count, const std::set<int>& tak
 }
 
 std::vector<ServerRecord> PlanServers(const ClusterShape& shape) {
-  std::vector<ServerRecord> servers = {{.role = Role::kResourceManager},
-                                       {.role = Role::kProxy, .port = shape.proxy_port}};
+  std::vector<ServerRecord> servers(2);
+  servers[0].role = Role::kResourceManager;
+  servers[1].role = Role::kProxy;
+  servers[1].port = shape.proxy_port;
   for (size_t slice = 0; slice < shape.instance_types.size(); ++slice) {
     const int hosts = topology::SliceTopology::Parse(shape.instance_types[slice])->num_hosts();
     for (int host = 0; host < hosts; ++host) {
-      servers.push_back({.role = Role::kWorker, .slice = static_cast<int>(slice), .host = host});
+      ServerRecord& worker = servers.emplace_back();
+      worker.role = Role::kWorker;
+      worker.slice = static_cast<int>(slice);
+      worker.host = host;
     }
   }
   return servers;

@@ -240,13 +240,13 @@ std::optional<PortOwner> FindPortOwner(int port) {
 
 std::string TailOfFile(const std::string& path, int lines) {
   const std::string text = ReadFile(path);
-  size_t start = text.size();
-  if (start > 0 && text.back() == '\n') --start;
-  for (int i = 0; i < lines && start != std::string::npos && start > 0; ++i) {
-    start = text.rfind('\n', start - 1);
-    if (start == std::string::npos) return text;
+  size_t start = text.size();  // of the tail
+  for (int i = 0; i < lines && start > 0; ++i) {
+    // Before the line's own end, the newline that ends the line above it.
+    const size_t newline = start < 2 ? std::string::npos : text.rfind('\n', start - 2);
+    start = newline == std::string::npos ? 0 : newline + 1;
   }
-  return start == 0 ? text : text.substr(start + 1);
+  return text.substr(start);
 }
 
 }  // namespace openpathways::cli

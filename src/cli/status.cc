@@ -29,7 +29,7 @@ struct View {
 };
 
 View Look(ClusterState state) {
-  View view{std::move(state), absl::UnavailableError("")};
+  View view{std::move(state), absl::UnavailableError(""), {}};
   const ServerRecord& rm = *view.state.Find(Role::kResourceManager);
   view.rm = IsAlive(rm.process) ? AskResourceManager(absl::StrCat("127.0.0.1:", rm.port), absl::Seconds(2))
                                 : absl::UnavailableError(absl::StrCat("its process ", rm.process.pid, " has died"));
@@ -167,6 +167,7 @@ json WorkerJson(const View& view, const ServerRecord& worker) {
   const Slot* slot = FindSlot(view, worker);
   json j = ServerJson(
       worker, slot != nullptr && !slot->address().empty() ? slot->address() : absl::StrCat("127.0.0.1:", worker.port));
+  j["slice"] = worker.slice;
   j["host"] = worker.host;
   j["state"] = WorkerState(view, worker);
   if (slot == nullptr) return j;
@@ -191,19 +192,17 @@ json WorkerJson(const View& view, const ServerRecord& worker) {
 json ToJson(const View& view, const StateDirectory& directory) {
   const ClusterState& state = view.state;
   json slices = json::array();
-  for (size_t s = 0; s < state.shape.instance_types.size(); ++s) {
-    const SliceTopology slice = *SliceTopology::Parse(state.shape.instance_types[s]);
-    json hosts = json::array();
-    for (const ServerRecord& server : state.servers) {
-      if (server.role == Role::kWorker && server.slice == static_cast<int>(s))
-        hosts.push_back(WorkerJson(view, server));
-    }
-    slices.push_back({{"slice", s},
-                      {"instance_type", slice.instance_type()},
+  for (const std::string& type : state.shape.instance_types) {
+    const SliceTopology slice = *SliceTopology::Parse(type);
+    slices.push_back({{"instance_type", slice.instance_type()},
                       {"accelerator_type", slice.accelerator_type()},
                       {"chips", slice.num_chips()},
                       {"devices", slice.num_devices()},
-                      {"hosts", hosts}});
+                      {"hosts", slice.num_hosts()}});
+  }
+  json workers = json::array();
+  for (const ServerRecord& server : state.servers) {
+    if (server.role == Role::kWorker) workers.push_back(WorkerJson(view, server));
   }
   json proxy = ServerJson(*state.Find(Role::kProxy), absl::StrCat("127.0.0.1:", state.shape.proxy_port));
   proxy["target"] = absl::StrCat("grpc://127.0.0.1:", state.shape.proxy_port);
@@ -225,6 +224,7 @@ json ToJson(const View& view, const StateDirectory& directory) {
           {"start_time_ms", state.start_time_ms},
           {"state_directory", directory.cluster_directory(state.name)},
           {"slices", slices},
+          {"workers", workers},
           {"proxy", proxy},
           {"resource_manager", rm_json}};
 }

@@ -138,6 +138,7 @@ class UpCommand {
                                                    absl::StrJoin(differences, "\n  "), "\nStop it with `pathways down ",
                                                    NameFlag(name_), "` first, or start a second one with --name."));
     }
+    RETURN_IF_ERROR(EndLostWorkers(state));
     const int dead = static_cast<int>(state.servers.size()) - state.CountAlive();
     if (dead == 0) {
       std::printf("cluster %s is already running: %s\n", name_.c_str(),
@@ -161,6 +162,24 @@ class UpCommand {
     }
     PrintReady();
     return 0;
+  }
+
+  // Ends workers whose process is there but which the cluster has given up, for example because they were frozen.
+  static absl::Status EndLostWorkers(const ClusterState& state) {
+    const std::string rm_address = absl::StrCat("127.0.0.1:", state.Find(Role::kResourceManager)->port);
+    ASSIGN_OR_RETURN(resource_manager::ClusterStatus status, AskResourceManager(rm_address, absl::Seconds(5)));
+    std::vector<ProcessId> lost;
+    for (const resource_manager::Slot& slot : status.cluster().slots()) {
+      if (slot.state() != resource_manager::LOST) continue;
+      for (const ServerRecord& server : state.servers) {
+        if (server.role == Role::kWorker && server.slice == slot.slice() && server.host == slot.host() &&
+            server.process.pid == slot.pid()) {
+          lost.push_back(server.process);
+        }
+      }
+    }
+    Terminate(lost, absl::Seconds(1));
+    return absl::OkStatus();
   }
 
   absl::StatusOr<int> StartAnew() {
