@@ -19,6 +19,8 @@ int Main(int argc, char** argv) {
   app.name("pathways");
   app.set_version_flag("--version", PATHWAYS_VERSION);
   app.require_subcommand(1);
+  // As in most commands: the last of several `--port` counts. Inherited by the subcommands.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   int code = 0;
 
   UpOptions up;
@@ -54,8 +56,8 @@ int Main(int argc, char** argv) {
   LogsOptions logs;
   CLI::App* logs_command = app.add_subcommand("logs", "Print the servers' logs");
   AddName(logs_command, &logs.name);
-  logs_command->add_option("component", logs.which,
-                           "rm, proxy, worker (all), worker-SLICE-HOST; by default everything");
+  logs_command->add_option("component", logs.which, "rm, proxy, worker (all), worker-SLICE-HOST; by default everything")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   logs_command->add_flag("-f,--follow", logs.follow, "go on with what comes, until Ctrl-C");
   logs_command->add_option("-n,--lines", logs.lines, "only the last so many lines of each log");
   logs_command->callback([&] { code = Logs(logs); });
@@ -69,7 +71,12 @@ int Main(int argc, char** argv) {
   // The command of `run` is not for CLI11 to read: it may look like options and subcommands of ours.
   const auto separator = std::find(argv, argv + argc, std::string_view("--"));
   if (separator != argv + argc) run.command.assign(separator + 1, argv + argc);
-  CLI11_PARSE(app, static_cast<int>(separator - argv), argv);
+  constexpr int kUsageError = 2;
+  try {
+    app.parse(static_cast<int>(separator - argv), argv);
+  } catch (const CLI::ParseError& error) {  // --help, too
+    return app.exit(error) == 0 ? 0 : kUsageError;
+  }
   return code;
 }
 
