@@ -140,21 +140,21 @@ class Cluster:
     return found
 
   def slots(self):
-    """One entry for each worker that there should be: slice, host, state, pid, stats."""
-    return self.status()['cluster']['slots']
+    """One entry for each worker that there should be: slice, host, state, pid, buffers, executables..."""
+    return self.status()['workers']
 
   def slot(self, slice_index, host):
     return next(s for s in self.slots() if (s['slice'], s['host']) == (slice_index, host))
 
   def buffers(self):
     """Buffers that all workers hold, as they last said."""
-    return sum(int(s['stats']['buffers']) for s in self.slots())
+    return sum(s['buffers'] for s in self.slots())
 
   def executables(self):
-    return sum(int(s['stats']['executables']) for s in self.slots())
+    return sum(s['executables'] for s in self.slots())
 
   def clients(self):
-    return sum(int(p['clients']) for p in self.status()['proxies'])
+    return self.status()['proxy']['clients']
 
   def proxy(self):
     return next(p for p in self.processes() if p.role == 'proxy_server')
@@ -163,7 +163,7 @@ class Cluster:
     return next(p for p in self.processes() if p.role == 'resource_manager')
 
   def workers(self):
-    return [Process(int(s['pid']), 'worker', s['slice'], s['host']) for s in self.slots() if int(s['pid'])]
+    return [Process(s['pid'], 'worker', s['slice'], s['host']) for s in self.slots()]
 
   def worker(self, slice_index, host):
     return next(p for p in self.workers() if (p.slice, p.host) == (slice_index, host))

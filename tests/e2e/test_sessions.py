@@ -23,10 +23,6 @@ def program(text):
   return WORK.replace('\n    ', '\n') + '\n'.join(line.removeprefix('    ') for line in text.splitlines())
 
 
-def buffers(cluster):
-  return cluster.buffers()
-
-
 def test_fifty_clients_leave_nothing_behind(own_cluster):
   """Forked from one process that has JAX loaded, so that fifty real client processes take seconds; every fifth is killed."""
   cluster = own_cluster

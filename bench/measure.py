@@ -1,0 +1,49 @@
+"""Runs the measurements inside one JAX process and writes {name: [seconds, ...]} as JSON.
+
+Usage: measure.py OUTPUT [--quick] [--only NAME ...] [--process K --processes N --coordinator HOST:PORT]
+"""
+import argparse
+import json
+import sys
+import traceback
+
+import jax
+
+# Compiling comes first: the same program must not have been compiled before.
+FIRST = ['compile', 'compile-again']
+
+
+def main():
+  parser = argparse.ArgumentParser()
+  parser.add_argument('output')
+  parser.add_argument('--quick', action='store_true')
+  parser.add_argument('--only', nargs='*')
+  parser.add_argument('--process', type=int, default=0)
+  parser.add_argument('--processes', type=int, default=1)
+  parser.add_argument('--coordinator')
+  arguments = parser.parse_args()
+  if arguments.processes > 1:
+    jax.config.update('jax_cpu_collectives_implementation', 'gloo')
+    jax.distributed.initialize(arguments.coordinator, arguments.processes, arguments.process)
+
+  import measurements
+  names = arguments.only or FIRST + [n for n in measurements.MEASUREMENTS if n not in FIRST]
+  results, failures = {}, 0
+  context = measurements.Context(arguments.quick)
+  for name in names:
+    print(f'{name} ...', file=sys.stderr, flush=True)
+    try:
+      results[name] = measurements.MEASUREMENTS[name][1](context)
+    except Exception:  # pylint: disable=broad-except
+      traceback.print_exc()
+      results[name] = []
+      failures += 1
+      if arguments.processes > 1:
+        break  # the other processes would wait for this one
+    with open(arguments.output, 'w', encoding='utf-8') as f:
+      json.dump(results, f)
+  return 1 if failures else 0
+
+
+if __name__ == '__main__':
+  sys.exit(main())
