@@ -3,9 +3,13 @@
 #define OPENPATHWAYS_IFRT_ARRAY_H_
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "base/future.h"
 #include "ifrt/host_buffer.h"
 #include "ifrt/sharding.h"
@@ -45,13 +49,19 @@ class Array {
 
   // For this folder. Fails as Usable() does.
   absl::StatusOr<std::vector<ShardRef>> shards() const;
+  // For this folder. As shards() and Delete() in one step, so that a shard's reference count tells whether another
+  // array has it, too.
+  absl::StatusOr<std::vector<ShardRef>> TakeShards();
 
  private:
-  ArraySpec spec_;
+  absl::Status UsableLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const ArraySpec spec_;
   const absl::Status error_;
   mutable absl::Mutex mu_;
-  bool deleted_ = false;
-  std::vector<ShardRef> shards_;
+  bool deleted_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<ShardRef> shards_ ABSL_GUARDED_BY(mu_);
+  mutable std::optional<Future<>> ready_ ABSL_GUARDED_BY(mu_);  // answered once, asked for often
 };
 using ArrayRef = std::shared_ptr<Array>;
 

@@ -1,7 +1,9 @@
-// Everything that a proxy server can do with the cluster, in IFRT's words. One Backend per process, shared by all client
-// sessions. What a session makes belongs to that session: it holds the references, and dropping them frees the memory.
+// Everything that a proxy server can do with the cluster, in IFRT's words. One Backend per process, shared by all
+// client sessions. What a session makes belongs to that session: it holds the references, and dropping them frees the
+// memory.
 //
-// Every call returns at once. Calls that touch the same arrays take effect in the order in which they are made. Thread-safe.
+// Every call returns at once. Calls that touch the same arrays take effect in the order in which they are made.
+// Thread-safe.
 #ifndef OPENPATHWAYS_IFRT_BACKEND_H_
 #define OPENPATHWAYS_IFRT_BACKEND_H_
 
@@ -26,7 +28,7 @@ enum class CopySemantics { kAlwaysCopy, kReuseInput, kDonateInput };
 struct HostShard {
   std::vector<int64_t> shard_indices;  // positions in the sharding's device list
   HostBufferRef buffer;
-  Shape shape;                          // of the shard
+  Shape shape;                                       // of the shard
   std::optional<std::vector<int64_t>> byte_strides;  // absent = dense row-major
 };
 
@@ -50,7 +52,7 @@ class Backend {
   // DATA_LOSS naming slice and host.
   static absl::StatusOr<std::unique_ptr<Backend>> Create(Options options);
 
-  virtual const DeviceList& devices() const = 0;  // slice-major, then host-major
+  virtual const DeviceList& devices() const = 0;     // slice-major, then host-major
   virtual std::string platform_name() const = 0;     // "tpu" for emulated slices
   virtual std::string platform_version() const = 0;  // says plainly that the chips are emulated
   // A fresh block of device ids for a client session.
@@ -76,8 +78,8 @@ class Backend {
                                                             CopySemantics semantics) = 0;
   virtual absl::StatusOr<ArrayRef> FullyReplicatedShard(const ArrayRef& array, CopySemantics semantics) = 0;
 
-  // `compile_options`: serialized xla.CompileOptionsProto, `devices` in shard order. Compiles (or finds in the cache) and
-  // loads on the workers; does not wait for the loading.
+  // `compile_options`: serialized xla.CompileOptionsProto, `devices` in shard order. Compiles (or finds in the cache)
+  // and loads on the workers; does not wait for the loading.
   virtual Future<LoadedExecutableRef> Compile(std::string program, std::string compile_options, DeviceList devices) = 0;
   virtual Future<compiler::Layout> DefaultLayout(DType dtype, Shape shard_shape) = 0;
 };

@@ -22,7 +22,7 @@ struct Device {
   int ordinal = 0;  // among the host's devices
   std::array<int, 3> coords = {};
   int core_on_chip = 0;
-  int cores = 1;    // tensor cores that this device stands for
+  int cores = 1;     // tensor cores that this device stands for
   std::string kind;  // "TPU v5"
 };
 

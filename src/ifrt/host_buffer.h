@@ -18,14 +18,14 @@ namespace openpathways::ifrt {
 // it) attaches once, before or after. Until then pieces are kept. Thread-safe.
 class HostBuffer {
  public:
-  explicit HostBuffer(int64_t size) : size_(size) {}
+  explicit HostBuffer(int64_t size);
   int64_t size() const { return size_; }
 
   // Producer. Pieces in order. `consumed` runs, on any thread, once the piece no longer takes memory here: a producer
   // bounds what it keeps in flight by waiting for it. After an error or once nobody wants the bytes, pieces are dropped
   // (and `consumed` runs at once). More than `size` bytes in all, or Finish before them: DATA_LOSS for the consumer.
   void Append(transport::Buffer piece, absl::AnyInvocable<void()> consumed);
-  void Finish(const absl::Status& status);  // all pieces are there, or the stream broke
+  void Finish(const absl::Status& status);  // all pieces are there, or the stream broke; the first call counts
 
   // Consumer, at most once. Callbacks come one at a time, pieces in order, `finished` last and exactly once.
   struct Consumer {
@@ -37,8 +37,7 @@ class HostBuffer {
  private:
   struct State;
   const int64_t size_;
-  std::shared_ptr<State> state_ = MakeState();
-  static std::shared_ptr<State> MakeState();
+  const std::shared_ptr<State> state_;
 };
 using HostBufferRef = std::shared_ptr<HostBuffer>;
 

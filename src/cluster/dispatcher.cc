@@ -1,0 +1,119 @@
+#include "cluster/dispatcher.h"
+
+#include <algorithm>
+
+#include "cluster/command_names.h"
+
+namespace openpathways::cluster {
+namespace {
+
+constexpr absl::Duration kDeleteDelay = absl::Microseconds(100);
+
+}  // namespace
+
+bool Dispatcher::UsesWaitingNames(const Outgoing& outgoing) const {
+  bool uses = false;
+  if (!waiting_names_.empty()) {
+    ForEachUsedName(outgoing.command, [&](uint64_t name) { uses = uses || waiting_names_.contains(name); });
+  }
+  return uses;
+}
+
+bool Dispatcher::MustWait(const Operation& operation) const {
+  if (std::any_of(operation.needs.begin(), operation.needs.end(),
+                  [](const WorkerRef& worker) { return !worker->settled(); })) {
+    return true;
+  }
+  return std::any_of(operation.parts.begin(), operation.parts.end(),
+                     [this](const Operation::Part& part)
+                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return UsesWaitingNames(part.outgoing); });
+}
+
+void Dispatcher::SetAside(Operation operation) {
+  for (const Operation::Part& part : operation.parts) {
+    ForEachMadeName(part.outgoing.command, part.outgoing.num_result_buffers,
+                    [this](uint64_t name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { waiting_names_.insert(name); });
+  }
+  waiting_.push_back(std::move(operation));
+  any_waiting_.store(true, std::memory_order_release);
+}
+
+void Dispatcher::Enter(Operation operation, LostParts& lost, std::vector<WorkerRef>& touched) {
+  uint64_t launch = 0;
+  for (Operation::Part& part : operation.parts) {
+    if (part.outgoing.command.has_execute()) {
+      if (launch == 0) launch = ++last_launch_;
+      part.outgoing.command.mutable_execute()->set_launch(launch);
+    }
+    if (part.worker->Append(part.outgoing)) {
+      touched.push_back(std::move(part.worker));
+    } else {
+      lost.push_back(std::move(part));
+    }
+  }
+}
+
+void Dispatcher::Finish(LostParts lost, const std::vector<WorkerRef>& touched) {
+  for (const WorkerRef& worker : touched) worker->Flush();
+  for (Operation::Part& part : lost) {
+    if (part.outgoing.request != 0) part.outgoing.on_reply(part.worker->status());
+  }
+}
+
+void Dispatcher::Dispatch(Operation operation) {
+  LostParts lost;
+  std::vector<WorkerRef> touched;
+  {
+    absl::MutexLock lock(&mu_);
+    if (MustWait(operation)) return SetAside(std::move(operation));
+    Enter(std::move(operation), lost, touched);
+  }
+  Finish(std::move(lost), touched);
+}
+
+void Dispatcher::Send(const WorkerRef& worker, Outgoing outgoing) {
+  if (!any_waiting_.load(std::memory_order_acquire)) return worker->Send(std::move(outgoing));
+  Operation operation;
+  operation.parts.push_back({worker, std::move(outgoing)});
+  Dispatch(std::move(operation));
+}
+
+void Dispatcher::Delete(const WorkerRef& worker, uint64_t buffer) {
+  if (any_waiting_.load(std::memory_order_acquire)) {
+    Outgoing outgoing;
+    outgoing.command.mutable_delete_buffers()->add_buffers(buffer);
+    return Send(worker, std::move(outgoing));
+  }
+  if (!worker->Delete(buffer)) return;
+  delayed_deletes_.RunAfter(kDeleteDelay, [worker = std::weak_ptr<Worker>(worker)] {
+    if (WorkerRef alive = worker.lock()) alive->FlushDeletes();
+  });
+}
+
+void Dispatcher::OnSettled() {
+  LostParts lost;
+  std::vector<WorkerRef> touched;
+  {
+    absl::MutexLock lock(&mu_);
+    std::list<Operation> operations;
+    operations.swap(waiting_);
+    waiting_names_.clear();
+    for (Operation& operation : operations) {
+      // A lost worker's part has its answer already; the others still wait for who is missing.
+      auto alive = std::stable_partition(operation.parts.begin(), operation.parts.end(),
+                                         [](const Operation::Part& part) { return !part.worker->lost(); });
+      std::move(alive, operation.parts.end(), std::back_inserter(lost));
+      operation.parts.erase(alive, operation.parts.end());
+      if (operation.parts.empty()) continue;
+      if (MustWait(operation)) {
+        SetAside(std::move(operation));
+      } else {
+        Enter(std::move(operation), lost, touched);
+      }
+    }
+    any_waiting_.store(!waiting_.empty(), std::memory_order_release);
+  }
+  Finish(std::move(lost), touched);
+}
+
+}  // namespace openpathways::cluster

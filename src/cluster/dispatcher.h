@@ -1,0 +1,78 @@
+// The way of every command to the workers, in an order that all workers agree on.
+//
+// An operation is a set of commands that belong together (a launch on all its workers, the two ends of a transfer). Its
+// commands enter the workers' streams under one lock, so that any two operations have the same order on every worker
+// that sees both. Nothing is sent under that lock.
+//
+// A command may have to name workers that have not come up yet (the participants of a program). Such an operation is
+// set aside, and with it every later one that uses what it makes; all others go on. When the missing workers are there,
+// what was set aside enters the streams in its order.
+//
+// Thread-safe.
+#ifndef OPENPATHWAYS_CLUSTER_DISPATCHER_H_
+#define OPENPATHWAYS_CLUSTER_DISPATCHER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/synchronization/mutex.h"
+#include "cluster/delayed_tasks.h"
+#include "cluster/worker.h"
+
+namespace openpathways::cluster {
+
+struct Operation {
+  struct Part {
+    WorkerRef worker;
+    Outgoing outgoing;
+  };
+  std::vector<Part> parts;       // at most one per worker
+  std::vector<WorkerRef> needs;  // workers that the commands name
+};
+
+class Dispatcher {
+ public:
+  // The first of `count` numbers that have never been used by this controller: for buffers, executables, requests and
+  // transfers.
+  uint64_t NewNames(int64_t count = 1) { return next_name_.fetch_add(count, std::memory_order_relaxed); }
+
+  // Execute commands get their launch number here: ascending in every worker's stream.
+  void Dispatch(Operation operation);
+  // An operation of one command that names no other worker.
+  void Send(const WorkerRef& worker, Outgoing outgoing);
+  // Deletes are collected for some 100 microseconds, or until the next command to that worker.
+  void Delete(const WorkerRef& worker, uint64_t buffer);
+
+  // A worker has become ready or lost: lets go what waited for it.
+  void OnSettled();
+
+ private:
+  using LostParts = std::vector<Operation::Part>;
+
+  bool MustWait(const Operation& operation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool UsesWaitingNames(const Outgoing& outgoing) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetAside(Operation operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Appends all parts; those for lost workers end in `lost`, the workers of the others in `touched`.
+  void Enter(Operation operation, LostParts& lost, std::vector<WorkerRef>& touched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static void Finish(LostParts lost, const std::vector<WorkerRef>& touched);
+
+  std::atomic<uint64_t> next_name_ = 1;
+  absl::Mutex mu_;
+  uint64_t last_launch_ ABSL_GUARDED_BY(mu_) = 0;
+  std::list<Operation> waiting_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_set<uint64_t> waiting_names_ ABSL_GUARDED_BY(mu_);  // made by waiting_
+  // Whether waiting_ has anything; lets single commands pass without the lock in the ordinary case. A command that uses
+  // a waiting name is issued after the operation that makes it, so it cannot miss the change.
+  std::atomic<bool> any_waiting_ = false;
+  DelayedTasks delayed_deletes_;
+};
+
+}  // namespace openpathways::cluster
+
+#endif  // OPENPATHWAYS_CLUSTER_DISPATCHER_H_

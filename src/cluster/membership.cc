@@ -1,0 +1,237 @@
+#include "cluster/membership.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/logging.h"
+#include "grpcpp/grpcpp.h"
+#include "resource_manager/resource_manager.grpc.pb.h"
+
+namespace openpathways::cluster {
+namespace {
+
+using resource_manager::ResourceManager;
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestPause = absl::Seconds(2);
+constexpr absl::Duration kReportInterval = absl::Seconds(1);  // the RM asks for one every 2 s at least
+constexpr int kMaxAllocateAttempts = 10;
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, -1);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+  // A channel of its own: another one to the same address in this process must not slow it down.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+std::string Hostname() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
+}
+
+int PortOf(const std::string& address) {
+  int port = 0;
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port)) return 0;
+  return port;
+}
+
+class GrpcMembership : public Membership {
+ public:
+  explicit GrpcMembership(Options options)
+      : options_(std::move(options)), stub_(ResourceManager::NewStub(MakeChannel(options_.resource_manager_address))) {}
+
+  ~GrpcMembership() override {
+    {
+      absl::MutexLock lock(&mu_);
+      stopping_ = true;
+      for (grpc::ClientContext* context : contexts_) context->TryCancel();
+    }
+    if (watcher_.joinable()) watcher_.join();
+    if (reporter_.joinable()) reporter_.join();
+    // Allocations answer on gRPC's threads; they touch this object.
+    absl::MutexLock lock(&mu_);
+    mu_.Await(absl::Condition(
+        +[](GrpcMembership* self) { return self->contexts_.empty(); }, this));
+  }
+
+  void Start(SnapshotCallback on_snapshot) override {
+    on_snapshot_ = std::move(on_snapshot);
+    watcher_ = std::thread([this] { RunFor("watch the cluster", [this] { return Watch(); }); });
+    reporter_ = std::thread([this] { RunFor("report this proxy", [this] { return Report(); }); });
+  }
+
+  Future<std::vector<int32_t>> AllocateDeviceIds() override {
+    auto call = std::make_shared<Allocation>();
+    Future<std::vector<int32_t>> future = call->promise.future();
+    Allocate(std::move(call));
+    return future;
+  }
+
+  void SetClientCount(int clients) override {
+    absl::MutexLock lock(&mu_);
+    clients_ = clients;
+    report_due_ = true;
+  }
+
+ private:
+  struct Allocation {
+    Promise<std::vector<int32_t>> promise;
+    std::unique_ptr<grpc::ClientContext> context;
+    resource_manager::AllocateDeviceIdsRequest request;
+    resource_manager::AllocateDeviceIdsResponse response;
+    int attempts = 0;
+  };
+
+  // A context that the destructor can cancel; false once it has begun.
+  bool Enter(grpc::ClientContext* context) {
+    absl::MutexLock lock(&mu_);
+    if (stopping_) return false;
+    contexts_.insert(context);
+    return true;
+  }
+  void Leave(grpc::ClientContext* context) {
+    absl::MutexLock lock(&mu_);
+    contexts_.erase(context);
+  }
+
+  // Repeats `stream` (which returns when its RPC has ended, true if it had worked for a while) until the end.
+  template <typename Stream>
+  void RunFor(const char* purpose, Stream stream) {
+    absl::Duration pause = kFirstPause;
+    absl::Time last_log = absl::InfinitePast();
+    while (true) {
+      auto [worked, status] = stream();
+      if (worked) pause = kFirstPause;
+      absl::MutexLock lock(&mu_);
+      if (stopping_) return;
+      if (absl::Now() - last_log > absl::Seconds(10)) {
+        last_log = absl::Now();
+        spdlog::warn("cannot {} at the resource manager ({}): {}; trying again", purpose,
+                     options_.resource_manager_address, status.error_message());
+      }
+      mu_.AwaitWithTimeout(absl::Condition(&stopping_), pause);
+      pause = std::min(pause * 2, kLongestPause);
+    }
+  }
+
+  std::pair<bool, grpc::Status> Watch() {
+    grpc::ClientContext context;
+    if (!Enter(&context)) return {false, grpc::Status::CANCELLED};
+    auto reader = stub_->Watch(&context, resource_manager::WatchRequest());
+    resource_manager::ClusterSnapshot snapshot;
+    bool worked = false;
+    while (reader->Read(&snapshot)) {
+      worked = true;
+      on_snapshot_(snapshot);
+    }
+    grpc::Status status = reader->Finish();
+    Leave(&context);
+    return {worked, status};
+  }
+
+  std::pair<bool, grpc::Status> Report() {
+    grpc::ClientContext context;
+    if (!Enter(&context)) return {false, grpc::Status::CANCELLED};
+    auto stream = stub_->RegisterProxy(&context);
+    resource_manager::ProxyReport report;
+    report.set_address(options_.proxy_address);
+    report.set_server_port(PortOf(options_.proxy_address));
+    report.set_pid(getpid());
+    report.set_hostname(Hostname());
+    bool worked = false;
+    while (true) {
+      {
+        absl::MutexLock lock(&mu_);
+        report.set_clients(clients_);
+        report_due_ = false;
+      }
+      if (!stream->Write(report)) break;
+      worked = true;
+      absl::MutexLock lock(&mu_);
+      mu_.AwaitWithTimeout(absl::Condition(
+                               +[](GrpcMembership* self) { return self->stopping_ || self->report_due_; }, this),
+                           kReportInterval);
+      if (stopping_) break;
+    }
+    stream->WritesDone();
+    resource_manager::ProxyAccepted accepted;
+    while (stream->Read(&accepted)) {
+    }
+    grpc::Status status = stream->Finish();
+    Leave(&context);
+    return {worked, status};
+  }
+
+  void Allocate(std::shared_ptr<Allocation> call) {
+    call->context = std::make_unique<grpc::ClientContext>();
+    call->context->set_wait_for_ready(true);
+    ++call->attempts;
+    {
+      absl::MutexLock lock(&mu_);
+      call->request.set_above_device_id(largest_device_id_);
+    }
+    grpc::ClientContext* context = call->context.get();
+    if (!Enter(context)) return call->promise.Set(absl::CancelledError("the proxy server is shutting down"));
+    auto* stub = stub_->async();
+    auto* request = &call->request;
+    auto* response = &call->response;
+    stub->AllocateDeviceIds(context, request, response,
+                            [this, call = std::move(call)](grpc::Status status) { OnAllocated(call, status); });
+  }
+
+  void OnAllocated(const std::shared_ptr<Allocation>& call, const grpc::Status& status) {
+    // Kept until the end of this function: the destructor waits for the context to leave.
+    std::unique_ptr<grpc::ClientContext> context = std::move(call->context);
+    if (status.ok()) {
+      const auto& ids = call->response.slice_first_device_id();
+      {
+        absl::MutexLock lock(&mu_);
+        for (int32_t id : ids) largest_device_id_ = std::max(largest_device_id_, id);
+      }
+      call->promise.Set(std::vector<int32_t>(ids.begin(), ids.end()));
+    } else if (status.error_code() == grpc::StatusCode::UNAVAILABLE && call->attempts < kMaxAllocateAttempts) {
+      // The RM went away during the call; the next one waits until it is back.
+      Allocate(call);
+    } else {
+      call->promise.Set(
+          absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                       absl::StrCat("the resource manager gave no device ids: ", status.error_message())));
+    }
+    Leave(context.get());
+  }
+
+  const Options options_;
+  const std::unique_ptr<ResourceManager::Stub> stub_;
+  SnapshotCallback on_snapshot_;
+  absl::Mutex mu_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool report_due_ ABSL_GUARDED_BY(mu_) = false;
+  int clients_ ABSL_GUARDED_BY(mu_) = 0;
+  int32_t largest_device_id_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mu_);
+  std::thread watcher_;
+  std::thread reporter_;
+};
+
+}  // namespace
+
+std::unique_ptr<Membership> Membership::Connect(Options options) {
+  return std::make_unique<GrpcMembership>(std::move(options));
+}
+
+}  // namespace openpathways::cluster

@@ -1,0 +1,85 @@
+#include "ifrt/array.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "ifrt/client_status.h"
+#include "ifrt/shard.h"
+
+namespace openpathways::ifrt {
+
+Array::Array(ArraySpec spec, std::vector<ShardRef> shards) : spec_(std::move(spec)), shards_(std::move(shards)) {}
+
+Array::Array(ArraySpec spec, absl::Status error) : spec_(std::move(spec)), error_(ForClient(error)) {}
+
+Array::~Array() = default;
+
+absl::Status Array::UsableLocked() const {
+  if (deleted_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the array ", ToString(spec_.dtype), ToString(spec_.shape), " has been deleted or donated"));
+  }
+  if (!error_.ok()) return error_;
+  for (const ShardRef& shard : shards_) {
+    if (shard->worker()->lost()) return shard->worker()->status();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Array::Usable() const {
+  absl::MutexLock lock(&mu_);
+  return UsableLocked();
+}
+
+absl::StatusOr<std::vector<ShardRef>> Array::shards() const {
+  absl::MutexLock lock(&mu_);
+  RETURN_IF_ERROR(UsableLocked());
+  return shards_;
+}
+
+absl::StatusOr<std::vector<ShardRef>> Array::TakeShards() {
+  absl::MutexLock lock(&mu_);
+  RETURN_IF_ERROR(UsableLocked());
+  deleted_ = true;
+  return std::exchange(shards_, {});
+}
+
+Future<> Array::Ready() const {
+  std::vector<ShardRef> shards;
+  {
+    absl::MutexLock lock(&mu_);
+    absl::Status usable = UsableLocked();
+    if (!usable.ok()) return Future<>(std::move(usable));
+    if (ready_.has_value()) return *ready_;
+    shards = shards_;
+  }
+  Future<> ready = AwaitShards(shards);
+  absl::MutexLock lock(&mu_);
+  if (!ready_.has_value()) ready_ = ready;
+  return ready;
+}
+
+void Array::Delete() {
+  std::vector<ShardRef> shards;  // dropped without the lock
+  absl::MutexLock lock(&mu_);
+  deleted_ = true;
+  shards.swap(shards_);
+}
+
+bool Array::IsDeleted() const {
+  absl::MutexLock lock(&mu_);
+  return deleted_;
+}
+
+Future<HostDataRef> Array::ReadHost() const {
+  absl::StatusOr<std::vector<ShardRef>> shards = this->shards();
+  if (!shards.ok()) return Future<HostDataRef>(shards.status());
+  if (shards->size() != 1 && !spec_.sharding->is_fully_replicated()) {
+    return Future<HostDataRef>(absl::InvalidArgumentError(
+        absl::StrCat("an array of ", shards->size(), " different shards cannot be read as a whole")));
+  }
+  return ReadShard(shards->front());
+}
+
+}  // namespace openpathways::ifrt
