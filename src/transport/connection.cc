@@ -537,6 +537,11 @@ void SocketConnection::Die(bool peer_gone) {
   if (io_->draining && io_->connections.empty()) io_->loop->Stop();
 }
 
+void SocketConnection::Drain() {
+  Close();
+  EndLingering();  // if it was closed before
+}
+
 void SocketConnection::Abandon() {
   Finish(absl::UnavailableError("the transport of this process is shutting down"));
   Die(/*peer_gone=*/false);

@@ -76,7 +76,9 @@ class SocketConnection final : public Connection,
   void Open(UniqueFd fd, std::string peer, const MakeCallbacks& make_callbacks);
   // There will be no socket.
   void FailToOpen(const absl::Status& status);
-  // The Transport ends: report the connection as closed, if that has not happened, and let go of everything.
+  // The Transport ends (IoContext::draining): Close, and linger only as long as that makes sense.
+  void Drain();
+  // The Transport's time is up: report the connection as closed, if that has not happened, and let go of everything.
   void Abandon();
 
   void OnEvents(uint32_t events) override;

@@ -71,7 +71,7 @@ SocketTransport::~SocketTransport() {
     io->draining = true;
     if (io->connections.empty()) return io->loop->Stop();
     const auto connections = io->connections;  // changes meanwhile
-    for (const auto& connection : connections) connection->Close();
+    for (const auto& connection : connections) connection->Drain();
     io->loop->After(kDrainTime, [io] {
       const auto left = io->connections;
       for (const auto& connection : left) connection->Abandon();

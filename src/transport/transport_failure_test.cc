@@ -334,16 +334,23 @@ class FewDescriptors {
 TEST(DescriptorsTest, AcceptGoesOnWhenThereAreSomeAgain) {
   auto transport = Transport::Create().value();
   Server server(*transport);
-  // Connected before any descriptor is missing; accepted after.
-  UniqueFd waiting;
-  const std::string hello = Hello();
+  auto inbox = std::make_shared<Inbox>();
+  ConnectionRef open_before = transport->Connect(server.address(), Inbox::CallbacksOf(inbox));
+  Server::Client other_end = server.Accept();
+  UniqueFd waiting(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress address = UnixAddressOfPort(server.port());
   {
-    UniqueFd probe = RawConnect(server.port(), false);
-    FewDescriptors few(static_cast<rlim_t>(probe.get() + 1));
-    probe.reset();
-    waiting = RawConnect(server.port(), false);  // takes the last one
+    FewDescriptors few(0);
+    ASSERT_FALSE(UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)).valid());
+    ASSERT_EQ(connect(waiting.get(), address.get(), address.length), 0);
+    const std::string hello = Hello();
     RawSend(waiting, hello.data(), hello.size());
-    EXPECT_FALSE(UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)).valid());
+    // Meanwhile what is open works.
+    for (int i = 0; i < 10; ++i) {
+      open_before->Send("ping");
+      other_end.inbox->TakeOne();
+    }
+    EXPECT_EQ(server.accepted(), 1u);
   }
   server.Accept();
 }
