@@ -1,0 +1,39 @@
+// What a compiled program takes and gives, read from its optimized HLO.
+#ifndef OPENPATHWAYS_HLO_PROGRAM_H_
+#define OPENPATHWAYS_HLO_PROGRAM_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "hlo/hlo.pb.h"
+
+namespace openpathways::hlo {
+
+struct ArrayShape {
+  int element_type = 0;             // xla.PrimitiveType
+  std::vector<int64_t> dimensions;  // on one device
+  std::vector<int64_t> minor_to_major;
+};
+
+struct ProgramShape {
+  std::string name;
+  std::vector<ArrayShape> parameters;  // tuples are opened
+  std::vector<ArrayShape> results;
+  // Serialized xla.OpSharding, one a parameter and one a result; empty vectors if the module does not say (programs of
+  // one device). An empty string in them is a sharding too: REPLICATED is the default of all its fields.
+  std::vector<std::string> parameter_shardings;
+  std::vector<std::string> result_shardings;
+  std::vector<int64_t> donated_parameters;  // ascending
+};
+
+// INVALID_ARGUMENT if a shape is neither array, token nor a tuple of these, or the shardings do not fit the shapes.
+absl::StatusOr<ProgramShape> ReadProgramShape(const HloModuleProto& module);
+// The same from a serialized HloModuleProto, as pjrt::LoadedExecutable::OptimizedHlo gives it.
+absl::StatusOr<ProgramShape> ReadProgramShape(absl::string_view serialized_module);
+
+}  // namespace openpathways::hlo
+
+#endif  // OPENPATHWAYS_HLO_PROGRAM_H_

@@ -1,0 +1,303 @@
+// Real programs, rewritten while the CPU plugin compiles them, and run over clients that know nothing of each other.
+// The collectives are done here by plain loops over all devices of the program.
+#include "hlo/rewrite_collectives.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "hlo/collective_call.h"
+#include "hlo/program.h"
+#include "hlo/reference_collectives.h"
+#include "pjrt/compile_options.h"
+#include "pjrt/compile_options.pb.h"
+#include "pjrt/element_type.h"
+#include "pjrt/pjrt.h"
+
+namespace openpathways::hlo {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr int kDevices = 4;
+constexpr char kPluginPath[] = PATHWAYS_DEPS_DIR "/plugin/pjrt_c_api_cpu_plugin.so";
+
+template <typename T>
+T Value(absl::StatusOr<T> value) {
+  if (!value.ok()) {
+    ADD_FAILURE() << value.status();
+    std::abort();  // nothing below could go on
+  }
+  return *std::move(value);
+}
+
+std::string ReadFile(const std::string& name) {
+  std::ifstream file(PATHWAYS_SOURCE_DIR "/src/hlo/testdata/" + name, std::ios::binary);
+  EXPECT_TRUE(file.good()) << name;
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// An array of one device.
+struct Array {
+  int type = 0;
+  std::vector<int64_t> dims;
+  std::string bytes;
+};
+using Arrays = std::vector<std::vector<Array>>;  // [device][index]
+
+struct Golden {
+  Arrays inputs = Arrays(kDevices);
+  Arrays outputs = Arrays(kDevices);
+};
+
+Golden ReadGolden(const std::string& name) {
+  Golden golden;
+  std::istringstream text(ReadFile(name + ".golden"));
+  std::string kind, dims, hex;
+  int index = 0, device = 0;
+  Array array;
+  while (text >> kind >> index >> device >> array.type >> dims >> hex) {
+    array.dims.clear();
+    for (absl::string_view dim : absl::StrSplit(dims, ',')) {
+      int64_t size = 0;
+      if (absl::SimpleAtoi(dim, &size)) array.dims.push_back(size);
+    }
+    array.bytes = hex == "-" ? "" : absl::HexStringToBytes(hex);
+    (kind == "input" ? golden.inputs : golden.outputs)[device].push_back(array);
+  }
+  return golden;
+}
+
+// The modules that the transform has seen and made, by name. Compiles may run in parallel.
+struct Rewritten {
+  absl::Mutex mu;
+  std::map<std::string, HloModuleProto> by_name;
+};
+Rewritten& GetRewritten() {
+  static auto* rewritten = new Rewritten;
+  return *rewritten;
+}
+
+absl::StatusOr<std::optional<std::string>> Transform(absl::string_view serialized) {
+  HloModuleProto module;
+  if (!module.ParseFromArray(serialized.data(), static_cast<int>(serialized.size()))) {
+    return absl::InternalError("the plugin gave no module");
+  }
+  absl::StatusOr<bool> changed = RewriteCollectives(module);
+  if (!changed.ok()) return changed.status();
+  absl::MutexLock lock(&GetRewritten().mu);
+  GetRewritten().by_name[module.name()] = module;
+  return *changed ? std::optional<std::string>(module.SerializeAsString()) : std::nullopt;
+}
+
+std::shared_ptr<pjrt::Plugin> Plugin() {
+  static const std::shared_ptr<pjrt::Plugin> plugin = [] {
+    auto loaded = Value(pjrt::Plugin::Load(kPluginPath));
+    EXPECT_TRUE(loaded->RegisterHloTransform("rewrite_collectives", Transform).ok());
+    EXPECT_TRUE(loaded->RegisterAsyncHandler(kCollectiveTarget, HandleReferenceCollective).ok());
+    return loaded;
+  }();
+  return plugin;
+}
+
+std::shared_ptr<pjrt::Client> MakeClient(int64_t devices, int64_t process) {
+  return Value(Plugin()->CreateClient({{"cpu_device_count", devices}, {"process_id", process}}));
+}
+
+std::string Options(bool replicas, const std::vector<int64_t>& devices) {
+  pjrt::CompileOptionsProto options;
+  pjrt::ExecutableBuildOptionsProto& build = *options.mutable_executable_build_options();
+  build.set_num_replicas(replicas ? kDevices : 1);
+  build.set_num_partitions(replicas ? 1 : kDevices);
+  build.set_use_spmd_partitioning(!replicas);
+  build.set_use_shardy_partitioner(true);
+  return Value(pjrt::WithDeviceAssignment(options.SerializeAsString(), devices));
+}
+
+absl::StatusOr<std::unique_ptr<pjrt::LoadedExecutable>> Compile(pjrt::Client& compiler, const std::string& file) {
+  return compiler.Compile(ReadFile(file),
+                          Options(file == "replicas.mlir" || file == "not_a_reduction.mlir", {0, 1, 2, 3}));
+}
+
+// Runs the program on `num_clients` clients that have the four devices between them.
+Arrays RunOn(pjrt::LoadedExecutable& compiled, bool replicas, int num_clients, const Arrays& inputs) {
+  const int per_client = kDevices / num_clients;
+  std::vector<int64_t> devices;
+  for (int d = 0; d < kDevices; ++d) devices.push_back(d / per_client * 2048 + d % per_client);
+  const std::string serialized = Value(compiled.Serialize());
+  ReferenceCollectives collectives(kDevices);
+  std::vector<std::shared_ptr<pjrt::Client>> clients;
+  std::vector<std::unique_ptr<pjrt::LoadedExecutable>> loaded;
+  std::vector<std::unique_ptr<pjrt::Buffer>> arguments;
+  std::vector<pjrt::ExecuteResult> results;
+  for (int c = 0; c < num_clients; ++c) {
+    clients.push_back(MakeClient(per_client, c));
+    loaded.push_back(Value(clients[c]->DeserializeAndLoad(serialized, Options(replicas, devices))));
+    EXPECT_THAT(loaded[c]->local_devices(), SizeIs(per_client));
+    pjrt::ExecuteArgs args;
+    args.user_data = &collectives;
+    for (int i = 0; i < per_client; ++i) {
+      std::vector<pjrt::Buffer*>& list = args.arguments.emplace_back();
+      for (const Array& array : inputs[c * per_client + i]) {
+        pjrt::HostBufferArgs host;
+        host.data = array.bytes.data();
+        host.element_type = array.type;
+        host.dimensions = array.dims;
+        host.device = loaded[c]->local_devices()[i];
+        arguments.push_back(Value(clients[c]->BufferFromHost(std::move(host))));
+        EXPECT_TRUE(arguments.back()->Ready().Await().ok());
+        list.push_back(arguments.back().get());
+      }
+    }
+    results.push_back(Value(loaded[c]->Execute(args)));  // does not wait for the clients that come later
+  }
+  Arrays outputs(kDevices);
+  for (int d = 0; d < kDevices; ++d) {
+    pjrt::ExecuteResult& result = results[d / per_client];
+    absl::Status done = result.done[d % per_client].Await();
+    EXPECT_TRUE(done.ok()) << done;
+    for (const auto& buffer : result.outputs[d % per_client]) {
+      Array array{buffer->element_type(), buffer->dimensions(), std::string(Value(buffer->HostSize()), '\0')};
+      absl::Status copied = buffer->ToHost(array.bytes.data(), array.bytes.size()).Await();
+      EXPECT_TRUE(copied.ok()) << copied;
+      outputs[d].push_back(std::move(array));
+    }
+  }
+  return outputs;
+}
+
+template <typename T>
+void ExpectNear(const std::string& actual, const std::string& expected) {
+  for (size_t i = 0; i + sizeof(T) <= expected.size(); i += sizeof(T)) {
+    T a, b;
+    std::memcpy(&a, actual.data() + i, sizeof(T));
+    std::memcpy(&b, expected.data() + i, sizeof(T));
+    EXPECT_NEAR(a, b, 1e-5 * std::max<T>(1, std::abs(b))) << "element " << i / sizeof(T);
+  }
+}
+
+void ExpectEqual(const Arrays& actual, const Arrays& expected) {
+  for (int device = 0; device < kDevices; ++device) {
+    ASSERT_EQ(actual[device].size(), expected[device].size());
+    for (size_t i = 0; i < expected[device].size(); ++i) {
+      SCOPED_TRACE(absl::StrCat("device ", device, ", output ", i));
+      const Array& a = actual[device][i];
+      const Array& b = expected[device][i];
+      ASSERT_EQ(a.type, b.type);
+      ASSERT_EQ(a.dims, b.dims);
+      ASSERT_EQ(a.bytes.size(), b.bytes.size());
+      if (a.type == 11) {
+        ExpectNear<float>(a.bytes, b.bytes);
+      } else {
+        EXPECT_EQ(absl::BytesToHexString(a.bytes), absl::BytesToHexString(b.bytes));
+      }
+    }
+  }
+}
+
+class ProgramTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ProgramTest, RunsOverSeparateClients) {
+  const std::string name = GetParam();
+  const Golden golden = ReadGolden(name);
+  auto compiler = MakeClient(kDevices, 0);
+  auto compiled = Value(Compile(*compiler, name + ".mlirbc"));
+  for (int num_clients : {1, 2, 4}) {
+    SCOPED_TRACE(absl::StrCat(num_clients, " clients"));
+    ExpectEqual(RunOn(*compiled, /*replicas=*/false, num_clients, golden.inputs), golden.outputs);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ProgramTest,
+                         ::testing::Values("psum_all", "psum_x", "psum_y", "pmax_pmin", "psum_variadic", "psum_types",
+                                           "all_gather_x", "psum_scatter_all", "all_to_all_all", "all_to_all_y",
+                                           "ppermute_x", "ppermute_ring", "int4_types", "psum_empty", "psum_in_loop",
+                                           "psum_in_cond", "ragged_all_to_all", "partitioned", "transposed", "donated"),
+                         [](const auto& info) { return info.param; });
+
+std::string Floats(const std::vector<float>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+}
+
+TEST(RewriteCollectivesTest, ReplicasAndBroadcast) {
+  Arrays inputs(kDevices), expected(kDevices);
+  for (int d = 0; d < kDevices; ++d) {
+    inputs[d] = {{11, {8}, Floats(std::vector<float>(8, 1 << d))}};
+    const int other = 3 - d;  // groups 0,3 and 2,1
+    const int root = d % 2 == 0 ? 2 : 1;
+    expected[d] = {{11, {8}, Floats(std::vector<float>(8, (1 << d) + (1 << other)))},
+                   {11, {8}, Floats(std::vector<float>(8, 1 << root))}};
+  }
+  auto compiler = MakeClient(kDevices, 0);
+  auto compiled = Value(Compile(*compiler, "replicas.mlir"));
+  for (int num_clients : {1, 2, 4}) ExpectEqual(RunOn(*compiled, /*replicas=*/true, num_clients, inputs), expected);
+}
+
+TEST(RewriteCollectivesTest, UnknownReductionFailsTheCompileByName) {
+  auto compiler = MakeClient(kDevices, 0);
+  absl::Status status = Compile(*compiler, "not_a_reduction.mlir").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("collective all-reduce all-reduce"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("root subtract"));
+}
+
+TEST(RewriteCollectivesTest, LeavesNoCollectiveAndLosesNoField) {
+  auto compiler = MakeClient(kDevices, 0);
+  auto compiled = Value(Compile(*compiler, "psum_in_loop.mlirbc"));
+  absl::MutexLock lock(&GetRewritten().mu);
+  const HloModuleProto& module = GetRewritten().by_name.at("jit_psum_in_loop");
+  int calls = 0;
+  for (const HloComputationProto& computation : module.computations()) {
+    for (const HloInstructionProto& instruction : computation.instructions()) {
+      EXPECT_NE(instruction.opcode(), "all-reduce");
+      EXPECT_NE(instruction.opcode(), "collective-permute");
+      if (instruction.custom_call_target() != kCollectiveTarget) continue;
+      ++calls;
+      EXPECT_EQ(instruction.operand_ids_size(), 1 + kCollectiveExtraOperands);
+      EXPECT_FALSE(instruction.metadata().empty());
+    }
+  }
+  EXPECT_EQ(calls, 2);
+}
+
+TEST(ProgramShapeTest, TellsShapesShardingsAndDonation) {
+  auto compiler = MakeClient(kDevices, 0);
+  auto compiled = Value(Compile(*compiler, "donated.mlirbc"));
+  const ProgramShape program = Value(ReadProgramShape(Value(compiled->OptimizedHlo())));
+  EXPECT_EQ(program.name, "jit__lambda");
+  ASSERT_THAT(program.parameters, SizeIs(2));
+  EXPECT_THAT(program.parameters[0].dimensions, ElementsAre(2, 2));
+  EXPECT_THAT(program.parameters[0].minor_to_major, ElementsAre(1, 0));
+  ASSERT_THAT(program.results, SizeIs(2));
+  EXPECT_THAT(program.results[0].dimensions, ElementsAre(2, 2));
+  EXPECT_THAT(program.results[1].dimensions, ElementsAre());
+  EXPECT_THAT(program.donated_parameters, ElementsAre(0));
+  ASSERT_THAT(program.parameter_shardings, SizeIs(2));
+  ASSERT_THAT(program.result_shardings, SizeIs(2));
+  EXPECT_EQ(program.result_shardings[0], program.parameter_shardings[0]);
+  EXPECT_EQ(program.result_shardings[1], "");  // replicated
+}
+
+}  // namespace
+}  // namespace openpathways::hlo
