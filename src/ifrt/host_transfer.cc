@@ -146,6 +146,8 @@ HostBuffer::Consumer SendTo(std::vector<Destination> to) {
   auto destinations = std::make_shared<const std::vector<Destination>>(std::move(to));
   HostBuffer::Consumer consumer;
   consumer.piece = [destinations](int64_t offset, transport::Buffer piece, absl::AnyInvocable<void()> consumed) {
+    // To a worker, data after the last byte of a transfer are an error, even if there are none.
+    if (piece.empty()) return consumed();
     SendPiece(*destinations, offset, piece, std::move(consumed));
   };
   consumer.finished = [destinations](const absl::Status& status) {

@@ -1,0 +1,78 @@
+// For tests: the worker's end of a controller's connection, in this process. Executes nothing, but keeps account of
+// names as a worker does, and notes every breach of the rules.
+#ifndef OPENPATHWAYS_CLUSTER_FAKE_WORKER_H_
+#define OPENPATHWAYS_CLUSTER_FAKE_WORKER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "transport/transport.h"
+#include "worker/worker.pb.h"
+
+namespace openpathways::cluster {
+
+class FakeWorker {
+ public:
+  struct Received {
+    worker::Command command;
+    transport::Buffer payload;
+  };
+
+  FakeWorker(uint64_t id, int num_devices);
+  ~FakeWorker();
+
+  uint64_t id() const { return id_; }
+  const std::string& address() const { return address_; }
+
+  // Waits until `count` commands of this kind have come in all, and returns all of them. A test failure after a minute.
+  std::vector<Received> Await(worker::Command::CommandCase kind, size_t count);
+  // Every command up to now, in order.
+  std::vector<Received> commands();
+
+  // By default Await, Execute and ReadBuffer are answered at once, with OK; a buffer's bytes are those set here.
+  void SetAnswering(bool answering);
+  void SetBytes(uint64_t buffer, std::string bytes);
+  void Reply(uint64_t request, const absl::Status& status);
+
+  void Kill();  // as a crash does: connections break, nothing listens
+
+  // Names used before they were made, made twice, or deleted twice.
+  std::vector<std::string> violations();
+  // Waits until exactly so many buffers are held. A test failure after a minute.
+  void AwaitBuffers(size_t count);
+  size_t executables();
+
+ private:
+  transport::ConnectionCallbacks Accept(transport::ConnectionRef connection);
+  void OnMessage(transport::Message message);
+  void Account(const worker::Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Answer(const worker::Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SendReply(uint64_t request, const absl::Status& status, int64_t size, transport::Buffer payload)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Violation(const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { violations_.push_back(text); }
+
+  const uint64_t id_;
+  const int num_devices_;
+  std::string address_;
+  absl::Mutex mu_;
+  bool greeted_ ABSL_GUARDED_BY(mu_) = false;
+  bool answering_ ABSL_GUARDED_BY(mu_) = true;
+  transport::ConnectionRef connection_ ABSL_GUARDED_BY(mu_);
+  std::vector<Received> commands_ ABSL_GUARDED_BY(mu_);
+  std::set<uint64_t> buffers_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, int> executables_ ABSL_GUARDED_BY(mu_);  // to its number of local devices
+  std::map<uint64_t, std::string> bytes_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, std::string> reads_ ABSL_GUARDED_BY(mu_);  // what is left of each
+  std::vector<std::string> violations_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<transport::Transport> transport_;  // last: its thread uses all of the above
+};
+
+}  // namespace openpathways::cluster
+
+#endif  // OPENPATHWAYS_CLUSTER_FAKE_WORKER_H_
