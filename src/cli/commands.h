@@ -2,6 +2,7 @@
 #ifndef OPENPATHWAYS_CLI_COMMANDS_H_
 #define OPENPATHWAYS_CLI_COMMANDS_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,10 +12,10 @@ namespace openpathways::cli {
 
 struct UpOptions {
   std::string name = "default";
-  int num_slices = 1;
-  std::string tpu_type;  // of all slices, or a list with one for each
-  int port = 29000;      // of the proxy
-  std::string plugin;    // empty: the environment's, or the one that the set-up fetched
+  std::optional<int> num_slices;  // by default as many as there are types
+  std::string tpu_type;           // of all slices, or a list with one for each
+  int port = 29000;               // of the proxy
+  std::string plugin;             // empty: the environment's, or the one that the set-up fetched
   int timeout_seconds = 120;
 };
 // 0 if the cluster runs when it returns; 130 after Ctrl-C; else 1.

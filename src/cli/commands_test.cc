@@ -246,6 +246,7 @@ TEST_F(CommandsTest, MistakesAreExplained) {
               AllOf(HasSubstr("/no/plugin.so"), HasSubstr("./dev setup")));
   EXPECT_THAT(Pathways("up --tpu-type=v5p-16 --name=../x").output, HasSubstr("cannot be a cluster's name"));
   EXPECT_THAT(Pathways("up --tpu-type=v5p-16 --num-slices=0").output, HasSubstr("--num-slices"));
+  EXPECT_THAT(Pathways("up --tpu-type=").output, HasSubstr("there are v4"));
   EXPECT_NE(Pathways("").code, 0);
   EXPECT_NE(Pathways("run").code, 0);
   EXPECT_EQ(Pathways("--help").code, 0);

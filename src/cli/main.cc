@@ -26,10 +26,10 @@ int Main(int argc, char** argv) {
   UpOptions up;
   CLI::App* up_command = app.add_subcommand("up", "Start a cluster on this machine and wait until it is ready");
   AddName(up_command, &up.name);
-  up_command->add_option("--num-slices", up.num_slices, "number of slices")->capture_default_str();
+  up_command->add_option("--num-slices", up.num_slices, "number of slices; by default as many as --tpu-type names");
   up_command
       ->add_option("--tpu-type", up.tpu_type, "of each slice, e.g. v5p-16, v6e-8, tpuv5:2x2x2; or a list: v5p-16,v6e-8")
-      ->required();
+      ->expected(0, 1);  // an empty one gets the same list of types as a wrong one
   up_command->add_option("--port", up.port, "of the proxy, which clients connect to")->capture_default_str();
   up_command->add_option("--plugin", up.plugin, "PJRT plugin of the workers; by default the CPU's");
   up_command->add_option("--timeout", up.timeout_seconds, "seconds to wait until the cluster is ready")

@@ -50,12 +50,14 @@ absl::Status CheckFiles(const std::string& plugin) {
 }
 
 absl::StatusOr<ClusterShape> ShapeFrom(const UpOptions& options) {
-  if (options.num_slices < 1) return absl::InvalidArgumentError("--num-slices must be at least 1");
+  if (options.num_slices.has_value() && *options.num_slices < 1)
+    return absl::InvalidArgumentError("--num-slices must be at least 1");
   if (options.port < 1 || options.port > 65535) return absl::InvalidArgumentError("--port must be 1 to 65535");
-  ASSIGN_OR_RETURN(std::vector<topology::SliceTopology> slices,
-                   topology::ParseSlices(options.tpu_type, options.num_slices));
+  absl::StatusOr<std::vector<topology::SliceTopology>> slices =
+      topology::ParseSlices(options.tpu_type, options.num_slices.value_or(0));
+  if (!slices.ok()) return AnnotateStatus(slices.status(), "--tpu-type");
   ClusterShape shape;
-  for (const topology::SliceTopology& slice : slices) shape.instance_types.push_back(slice.instance_type());
+  for (const topology::SliceTopology& slice : *slices) shape.instance_types.push_back(slice.instance_type());
   shape.proxy_port = options.port;
   shape.plugin = PluginPath(options.plugin);
   return shape;
