@@ -28,8 +28,8 @@ class Compiler {
   virtual ~Compiler() = default;  // stops the child
 
   struct Options {
-    std::string binary;       // path of pathways_compiler
-    std::string plugin;       // path of the PJRT plugin
+    std::string binary;  // path of pathways_compiler
+    std::string plugin;  // path of the PJRT plugin
     size_t cache_bytes = size_t{1} << 30;
   };
   // Starts the child; it is started again whenever it has died (compiles that were running fail with an ABORTED error

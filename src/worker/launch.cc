@@ -1,10 +1,10 @@
 #include "worker/launch.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "hlo/collective_call.h"
 
 namespace openpathways::worker {
 
@@ -78,15 +78,25 @@ absl::StatusOr<std::vector<ValueRef>> Launch::ArgumentValues() const {
 }
 
 std::vector<int64_t> Launch::NonDonatable(const std::vector<ValueRef>& values) const {
-  std::vector<int64_t> parameters = request_.non_donatable;
   const size_t num_devices = request_.program->local_devices().size();
+  std::vector<bool> survives(values.size() / num_devices, false);
+  for (int64_t parameter : request_.non_donatable) {
+    if (parameter >= 0 && parameter < static_cast<int64_t>(survives.size())) survives[parameter] = true;
+  }
   for (size_t k = 0; k < values.size(); ++k) {
     Value& value = *values[k];
-    const bool twice = value.last_launch == key_.launch;
+    if (value.shared || request_.arguments[k]->pinned()) survives[k / num_devices] = true;
+    if (value.last_launch == key_.launch) {
+      // An argument twice over: neither parameter may take its memory.
+      survives[value.last_argument / num_devices] = true;
+      survives[k / num_devices] = true;
+    }
     value.last_launch = key_.launch;
-    if (!twice && !value.shared && !request_.arguments[k]->pinned()) continue;
-    const int64_t parameter = static_cast<int64_t>(k / num_devices);
-    if (std::find(parameters.begin(), parameters.end(), parameter) == parameters.end()) parameters.push_back(parameter);
+    value.last_argument = k;
+  }
+  std::vector<int64_t> parameters;
+  for (size_t parameter = 0; parameter < survives.size(); ++parameter) {
+    if (survives[parameter]) parameters.push_back(static_cast<int64_t>(parameter));
   }
   return parameters;
 }
@@ -137,22 +147,31 @@ void HandleCollective(pjrt::FfiCall call) {
 }
 
 void Launch::JoinCollective(pjrt::FfiCall call) {
-  auto attribute = call.StringAttribute("collective");
-  if (!attribute.ok()) return call.Finish(attribute.status());
-  auto descriptor = request_.program->Descriptor(*attribute);
+  auto args = std::make_unique<collectives::JoinArgs>();
+  auto descriptor = ReadCollective(call, *args);
   if (!descriptor.ok()) return call.Finish(descriptor.status());
+  args->done = [call = std::move(call)](absl::Status status) mutable { call.Finish(status); };
+  engine_->Join(engine_launch_, **descriptor, std::move(*args));
+}
 
-  // Operands beyond the collective's own are there for the plugin's sake (they tell the device apart).
-  const size_t num_operands = (*descriptor)->operands_size();
-  if (call.operands().size() < num_operands || call.results().size() < size_t((*descriptor)->results_size())) {
-    return call.Finish(absl::InternalError("a collective has fewer operands or results than its description"));
+absl::StatusOr<const hlo::CollectiveDescriptor*> Launch::ReadCollective(const pjrt::FfiCall& call,
+                                                                        collectives::JoinArgs& args) const {
+  ASSIGN_OR_RETURN(absl::string_view attribute, call.StringAttribute(hlo::kCollectiveAttribute));
+  ASSIGN_OR_RETURN(const hlo::CollectiveDescriptor* descriptor, request_.program->Descriptor(attribute));
+  ASSIGN_OR_RETURN(const int64_t num_partitions, call.IntAttribute(hlo::kNumPartitionsAttribute));
+  const size_t num_operands = descriptor->operands_size();
+  const size_t num_results = descriptor->results_size();
+  if (call.operands().size() != num_operands + hlo::kCollectiveExtraOperands || call.results().size() < num_results) {
+    return absl::InternalError(absl::StrCat("collective ", descriptor->instruction(), " was called with ",
+                                            call.operands().size(), " operands and ", call.results().size(),
+                                            " results, but is described with ", num_operands, " and ", num_results));
   }
-  collectives::JoinArgs args;
-  args.device = request_.program->LogicalDevice(call.device_ordinal());
   for (size_t i = 0; i < num_operands; ++i) args.operands.push_back(call.operands()[i].data);
-  for (int i = 0; i < (*descriptor)->results_size(); ++i) args.results.push_back(call.results()[i].data);
-  args.done = [call = std::move(call)](absl::Status status) mutable { call.Finish(status); };
-  engine_->Join(engine_launch_, **descriptor, std::move(args));
+  for (size_t i = 0; i < num_results; ++i) args.results.push_back(call.results()[i].data);
+  args.device =
+      hlo::LogicalDevice(*static_cast<const uint32_t*>(call.operands()[num_operands].data),
+                         *static_cast<const uint32_t*>(call.operands()[num_operands + 1].data), num_partitions);
+  return descriptor;
 }
 
 LaunchQueue::LaunchQueue(uint64_t controller, std::shared_ptr<collectives::Engine> engine,

@@ -66,6 +66,8 @@ class Launch : public std::enable_shared_from_this<Launch> {
   void DeviceDone(const absl::Status& status);
   void Finish();
   void JoinCollective(pjrt::FfiCall call);
+  absl::StatusOr<const hlo::CollectiveDescriptor*> ReadCollective(const pjrt::FfiCall& call,
+                                                                  collectives::JoinArgs& args) const;
 
   LaunchRequest request_;
   const collectives::LaunchKey key_;

@@ -130,7 +130,6 @@ int Main(int argc, char** argv) {
     spdlog::critical("{}", status.ToString());
     return EXIT_FAILURE;
   }
-  for (const std::string& flag : set.unknown()) spdlog::warn("unknown flag, ignored: {}", flag);
 
   auto worker = Worker::Create({.port = static_cast<int>(flags.server_port), .plugin = flags.plugin});
   if (!worker.ok()) {

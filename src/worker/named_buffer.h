@@ -23,7 +23,9 @@ struct Value {
   std::unique_ptr<pjrt::Buffer> buffer;
   std::atomic<bool> shared{false};
   const std::byte* arena_data = nullptr;  // of the arena's memory that the buffer was made from, if it was
-  uint64_t last_launch = 0;               // that got it as an argument; command thread only
+  // The last launch that got it as an argument, and which argument that was. Command thread only.
+  uint64_t last_launch = 0;
+  size_t last_argument = 0;
 };
 using ValueRef = std::shared_ptr<Value>;
 

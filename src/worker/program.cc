@@ -1,11 +1,10 @@
 #include "worker/program.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "hlo/collective_call.h"
 
 namespace openpathways::worker {
 
@@ -58,16 +57,7 @@ absl::StatusOr<ExecutableRef> Program::LoadNow(pjrt::Client& client, const trans
     return absl::InternalError(absl::StrCat("the controller placed it on ", local_devices_.size(),
                                             " devices of this worker, but the plugin loaded it on ", devices.size()));
   }
-  const std::vector<pjrt::Device*>& all = client.local_devices();
-  logical_by_ordinal_.assign(all.size(), -1);
-  for (size_t i = 0; i < devices.size(); ++i) {
-    logical_by_ordinal_[std::find(all.begin(), all.end(), devices[i]) - all.begin()] = local_devices_[i];
-  }
   return executable;
-}
-
-int64_t Program::LogicalDevice(int ordinal) const {
-  return ordinal >= 0 && ordinal < static_cast<int>(logical_by_ordinal_.size()) ? logical_by_ordinal_[ordinal] : -1;
 }
 
 absl::StatusOr<const hlo::CollectiveDescriptor*> Program::Descriptor(absl::string_view attribute) {
@@ -75,13 +65,11 @@ absl::StatusOr<const hlo::CollectiveDescriptor*> Program::Descriptor(absl::strin
     absl::ReaderMutexLock lock(&mu_);
     if (auto it = descriptors_.find(attribute); it != descriptors_.end()) return it->second.get();
   }
-  std::string bytes;
-  auto descriptor = std::make_unique<hlo::CollectiveDescriptor>();
-  if (!absl::Base64Unescape(attribute, &bytes) || !descriptor->ParseFromString(bytes)) {
-    return absl::InvalidArgumentError("the collective's description cannot be read");
-  }
+  ASSIGN_OR_RETURN(hlo::CollectiveDescriptor descriptor, hlo::DecodeCollective(attribute));
   absl::MutexLock lock(&mu_);
-  return descriptors_.try_emplace(std::string(attribute), std::move(descriptor)).first->second.get();
+  auto [entry, is_new] = descriptors_.try_emplace(std::string(attribute));
+  if (is_new) entry->second = std::make_unique<hlo::CollectiveDescriptor>(std::move(descriptor));
+  return entry->second.get();
 }
 
 }  // namespace openpathways::worker

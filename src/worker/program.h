@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/future.h"
 #include "collectives/engine.h"
+#include "hlo/collective.pb.h"
 #include "pjrt/pjrt.h"
 #include "transport/buffer.h"
 #include "worker/executor.h"
@@ -41,9 +42,6 @@ class Program : public std::enable_shared_from_this<Program> {
   // Logical devices that are this worker's, ascending.
   const std::vector<int64_t>& local_devices() const { return local_devices_; }
   const std::shared_ptr<const collectives::Placement>& placement() const { return placement_; }
-  // The logical device that runs on the plugin's local device `ordinal`. REQUIRES: executable() has resolved to OK.
-  int64_t LogicalDevice(int ordinal) const;
-
   // The collective that a custom call's attribute describes (base64 of a CollectiveDescriptor). Parsed once; valid
   // while the program lives.
   absl::StatusOr<const hlo::CollectiveDescriptor*> Descriptor(absl::string_view attribute);
@@ -58,7 +56,6 @@ class Program : public std::enable_shared_from_this<Program> {
   const Future<ExecutableRef> executable_;
   std::shared_ptr<const collectives::Placement> placement_;
   std::vector<int64_t> local_devices_;
-  std::vector<int64_t> logical_by_ordinal_;  // written before executable_ resolves
 
   absl::Mutex mu_;
   absl::flat_hash_map<std::string, std::unique_ptr<hlo::CollectiveDescriptor>> descriptors_ ABSL_GUARDED_BY(mu_);
