@@ -1,7 +1,9 @@
 #include "pjrt/client.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -33,6 +35,22 @@ PJRT_NamedValue ToNamedValue(const std::string& name, const Plugin::Option& opti
   return value;
 }
 
+// The CPU plugin's pool has a thread per core or device. A device that waits in a custom call holds one of them (up to
+// two: one in a program on several local devices, one in a program on this device alone), and launches and copies to
+// the host need one too, so that by default a few waiting devices stop everything else in the process. The plugin reads
+// the number of threads from this variable when it makes a client; a value that a person has set stays.
+void ReservePoolThreads(const std::map<std::string, Plugin::Option>& options) {
+  static constexpr char kVariable[] = "PJRT_NPROC";
+  static const bool set_by_person = getenv(kVariable) != nullptr;
+  static absl::Mutex mu;
+  const auto it = options.find("cpu_device_count");
+  if (set_by_person || it == options.end() || !std::holds_alternative<int64_t>(it->second)) return;
+  const int64_t needed = 2 * std::get<int64_t>(it->second) + 4;
+  const int64_t threads = std::max<int64_t>(needed, std::thread::hardware_concurrency());
+  absl::MutexLock lock(&mu);
+  setenv(kVariable, std::to_string(threads).c_str(), /*overwrite=*/1);
+}
+
 // "{1,0}" or "{1,0:T(8,128)}", minor to major.
 absl::StatusOr<std::vector<int64_t>> ParseLayout(absl::string_view text, size_t rank) {
   absl::string_view list = text.substr(0, text.find_first_of(":}"));
@@ -62,6 +80,7 @@ Memory* Device::FindMemory(absl::string_view kind) const {
 
 absl::StatusOr<std::shared_ptr<Client>> ClientImpl::Create(std::shared_ptr<PluginImpl> plugin,
                                                            const std::map<std::string, Plugin::Option>& options) {
+  ReservePoolThreads(options);
   std::vector<PJRT_NamedValue> values;
   for (const auto& [name, option] : options) values.push_back(ToNamedValue(name, option));
   auto args = MakeArgs<PJRT_Client_Create_Args>();

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -29,12 +28,6 @@ OpenPlugins& GetOpenPlugins() {
   static auto* plugins = new OpenPlugins;  // like the libraries, never unloaded
   return *plugins;
 }
-
-// The CPU plugin's pool has a thread per core or device. A device that waits in a custom call holds one of them (up to
-// two: one in a program on several local devices, one in a program on this device alone), and copies to the host need
-// one too, so that by default a few waiting devices stop everything else in the process. The plugin reads the number
-// from this variable when it makes a client. Idle threads cost next to nothing.
-void ReservePoolThreads() { setenv("PJRT_NPROC", "64", /*overwrite=*/0); }
 
 absl::StatusOr<const PJRT_Api*> OpenLibrary(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -78,7 +71,6 @@ absl::StatusOr<std::shared_ptr<Plugin>> Plugin::Load(const std::string& path) {
 }
 
 absl::StatusOr<std::shared_ptr<PluginImpl>> PluginImpl::Open(const std::string& path) {
-  ReservePoolThreads();
   ASSIGN_OR_RETURN(const PJRT_Api* table, OpenLibrary(path));
   RETURN_IF_ERROR(CheckVersion(path, table));
   std::shared_ptr<PluginImpl> plugin(new PluginImpl(path, Api(table)));
