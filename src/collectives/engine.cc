@@ -1,12 +1,12 @@
 #include "collectives/engine.h"
 
+#include <mutex>
 #include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "base/logging.h"
 #include "collectives/launch.h"
 #include "collectives/message.h"
@@ -43,8 +43,8 @@ class LaunchTable : public std::enable_shared_from_this<LaunchTable> {
     absl::Status failure;
     WorkerId lost_peer = 0;
     {
-      absl::MutexLock lock(&mu_);
-      Entry& entry = Find(key);
+      std::lock_guard lock(mu_);
+      Entry& entry = FindLocked(key);
       launch = entry.launch;
       entry.placement = placement;
       launch->Begin(placement);
@@ -62,18 +62,18 @@ class LaunchTable : public std::enable_shared_from_this<LaunchTable> {
 
   // The launch that a message is for, or null if it is not wanted any more.
   std::shared_ptr<Launch> ForMessage(WorkerId from, const LaunchKey& key) {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     if (lost_controllers_.contains(key.controller) || lost_peers_.contains(from)) return nullptr;
     if (const auto it = launches_.find(key); it != launches_.end()) return it->second.launch;
     const auto ended = ended_.find(key.controller);
     if (ended != ended_.end() && ended->second.Contains(key.launch)) return nullptr;
-    return Find(key).launch;
+    return FindLocked(key).launch;
   }
 
   void PeerLost(WorkerId peer, const absl::Status& status) {
     std::vector<std::shared_ptr<Launch>> concerned;
     {
-      absl::MutexLock lock(&mu_);
+      std::lock_guard lock(mu_);
       lost_peers_.insert({peer, status});
       for (const auto& [key, entry] : launches_) {
         if (entry.placement == nullptr) continue;
@@ -91,7 +91,7 @@ class LaunchTable : public std::enable_shared_from_this<LaunchTable> {
   void LoseController(uint64_t controller) {
     std::vector<std::shared_ptr<Launch>> concerned;
     {
-      absl::MutexLock lock(&mu_);
+      std::lock_guard lock(mu_);
       lost_controllers_.insert(controller);
       ended_.erase(controller);
       for (auto it = launches_.begin(); it != launches_.end();) {
@@ -107,7 +107,7 @@ class LaunchTable : public std::enable_shared_from_this<LaunchTable> {
   void FailAll(const absl::Status& status) {
     std::vector<std::shared_ptr<Launch>> all;
     {
-      absl::MutexLock lock(&mu_);
+      std::lock_guard lock(mu_);
       for (const auto& [key, entry] : launches_) all.push_back(entry.launch);
     }
     for (const auto& launch : all) launch->Fail(status, /*tell_others=*/false);
@@ -123,7 +123,7 @@ class LaunchTable : public std::enable_shared_from_this<LaunchTable> {
     return absl::CancelledError(absl::StrCat("the controller (", controller, ") of this launch is gone"));
   }
 
-  Entry& Find(const LaunchKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  Entry& FindLocked(const LaunchKey& key) {
     Entry& entry = launches_[key];
     if (entry.launch == nullptr) {
       entry.launch = std::make_shared<Launch>(runtime_, key, [table = weak_from_this(), key] {
@@ -134,18 +134,18 @@ class LaunchTable : public std::enable_shared_from_this<LaunchTable> {
   }
 
   void Ended(const LaunchKey& key) {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     launches_.erase(key);
     if (!lost_controllers_.contains(key.controller)) ended_[key.controller].Add(key.launch);
   }
 
   const std::shared_ptr<Runtime> runtime_;
-  absl::Mutex mu_;
-  absl::flat_hash_map<LaunchKey, Entry> launches_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<uint64_t, EndedLaunches> ended_ ABSL_GUARDED_BY(mu_);  // per controller
+  std::mutex mu_;  // guards what follows
+  absl::flat_hash_map<LaunchKey, Entry> launches_;
+  absl::flat_hash_map<uint64_t, EndedLaunches> ended_;  // per controller
   // Numbers are never used again, so these only grow, by a few bytes for each loss.
-  absl::flat_hash_map<WorkerId, absl::Status> lost_peers_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_set<uint64_t> lost_controllers_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<WorkerId, absl::Status> lost_peers_;
+  absl::flat_hash_set<uint64_t> lost_controllers_;
 };
 
 class EngineImpl : public Engine {

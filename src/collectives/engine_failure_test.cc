@@ -2,10 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
-#include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "collectives/engine.h"
 #include "collectives/message.h"
 #include "collectives/random_programs.h"
@@ -43,20 +44,21 @@ class Device {
     ++joins_;
     JoinArgs args{.device = device_, .operands = {operand_.data()}, .results = {result_.data()}, .done = nullptr};
     args.done = [this](absl::Status status) {
-      absl::MutexLock lock(&mu_);
+      std::lock_guard lock(mu_);
       ++calls_;
       status_ = std::move(status);
+      told_.notify_all();
     };
     engine.Join(launch, descriptor, std::move(args));
   }
   bool IsDone() {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     return calls_ == joins_;
   }
   absl::Status Wait() {
-    absl::MutexLock lock(&mu_);
-    const auto is_done = [this] { return calls_ == joins_; };
-    if (!mu_.AwaitWithTimeout(absl::Condition(&is_done), absl::Seconds(60))) return absl::UnknownError("never told");
+    std::unique_lock lock(mu_);
+    const bool in_time = told_.wait_for(lock, std::chrono::seconds(60), [this] { return calls_ == joins_; });
+    if (!in_time) return absl::UnknownError("never told");
     return status_;
   }
   const std::vector<float>& result() const { return result_; }
@@ -64,7 +66,8 @@ class Device {
  private:
   const int64_t device_;
   std::vector<float> operand_, result_;
-  absl::Mutex mu_;
+  std::mutex mu_;
+  std::condition_variable told_;
   int joins_ = 0;
   int calls_ = 0;
   absl::Status status_;
@@ -382,8 +385,8 @@ TEST(FailureStressTest, AbortsAndLossesDuringBigCollectives) {
       }
     });
     for (auto& thread : threads) thread.join();
-    const absl::Time deadline = absl::Now() + absl::Seconds(60);
-    while (left > 0 && absl::Now() < deadline) std::this_thread::yield();
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (left > 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
     ASSERT_EQ(left, 0);
     cluster.Drain();
   }

@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
-#include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "collectives/random_programs.h"
 #include "collectives/reference.h"
 #include "collectives/test_cluster.h"
@@ -53,10 +54,8 @@ class Execution {
   }
 
   void Wait() {
-    absl::MutexLock lock(&mu_);
-    const bool in_time = mu_.AwaitWithTimeout(absl::Condition(
-                                                  +[](int* left) { return *left == 0; }, &left_),
-                                              absl::Seconds(120));
+    std::unique_lock lock(mu_);
+    const bool in_time = ended_.wait_for(lock, std::chrono::seconds(120), [this] { return left_ == 0; });
     ASSERT_TRUE(in_time) << left_ << " collectives did not end";
   }
 
@@ -84,9 +83,9 @@ class Execution {
       ++done_counts_[device * sequence_.size() + step];
       // The last device's step must not be counted before its successor has been joined.
       if (chained_ && step + 1 < sequence_.size()) JoinStep(engine, launch, device, step + 1);
-      absl::MutexLock lock(&mu_);
+      std::lock_guard lock(mu_);
       if (first_error_.ok()) first_error_ = status;
-      --left_;
+      if (--left_ == 0) ended_.notify_all();
     };
     engine.Join(launch, program_[sequence_[step]], std::move(args));
   }
@@ -99,7 +98,8 @@ class Execution {
   std::vector<std::vector<DeviceArrays>> operands_;  // per step
   std::vector<std::vector<DeviceArrays>> results_;
   std::vector<std::atomic<int>> done_counts_;
-  absl::Mutex mu_;
+  std::mutex mu_;
+  std::condition_variable ended_;
   absl::Status first_error_;
   int left_;
 };

@@ -46,7 +46,7 @@ Algorithm::Context MakeContext(const std::shared_ptr<const Instruction>& instruc
 }  // namespace
 
 void Launch::Begin(std::shared_ptr<const Placement> placement) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   placement_ = std::move(placement);
 }
 
@@ -54,10 +54,10 @@ void Launch::Join(const hlo::CollectiveDescriptor& descriptor, JoinArgs args) {
   absl::Status failure;
   CollectiveRef ready;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     if (!failure_.ok()) {
       failure = failure_;
-    } else if (absl::StatusOr<CollectiveRef> entered = Enter(descriptor, args); entered.ok()) {
+    } else if (absl::StatusOr<CollectiveRef> entered = EnterLocked(descriptor, args); entered.ok()) {
       ready = *std::move(entered);
     } else {
       failure = entered.status();
@@ -70,8 +70,8 @@ void Launch::Join(const hlo::CollectiveDescriptor& descriptor, JoinArgs args) {
   RunFlat([done = std::move(args.done), failure]() mutable { done(failure); });
 }
 
-absl::StatusOr<Launch::CollectiveRef> Launch::Enter(const hlo::CollectiveDescriptor& descriptor, JoinArgs& args) {
-  ASSIGN_OR_RETURN(InstructionState * state, FindInstruction(descriptor));
+absl::StatusOr<Launch::CollectiveRef> Launch::EnterLocked(const hlo::CollectiveDescriptor& descriptor, JoinArgs& args) {
+  ASSIGN_OR_RETURN(InstructionState * state, FindInstructionLocked(descriptor));
   const Instruction& instruction = *state->instruction;
   const auto place = instruction.places.find(args.device);
   if (place == instruction.places.end()) {
@@ -86,7 +86,7 @@ absl::StatusOr<Launch::CollectiveRef> Launch::Enter(const hlo::CollectiveDescrip
   }
   RETURN_IF_ERROR(CheckArrays(instruction, args));
   const CollectiveId id{instruction.number, group.index, state->repetitions[args.device]++};
-  CollectiveRef collective = FindCollective(id);
+  CollectiveRef collective = FindCollectiveLocked(id);
   if (collective->joined++ == 0) {
     ++pending_;
     collective->instruction = state->instruction;
@@ -94,10 +94,10 @@ absl::StatusOr<Launch::CollectiveRef> Launch::Enter(const hlo::CollectiveDescrip
     collective->devices.resize(group.local_members().size());
   }
   collective->devices[member.local] = std::move(args);
-  return Claim(*collective) ? collective : nullptr;
+  return ClaimLocked(*collective) ? collective : nullptr;
 }
 
-absl::StatusOr<Launch::InstructionState*> Launch::FindInstruction(const hlo::CollectiveDescriptor& descriptor) {
+absl::StatusOr<Launch::InstructionState*> Launch::FindInstructionLocked(const hlo::CollectiveDescriptor& descriptor) {
   InstructionState& state = instructions_[descriptor.instruction()];
   if (state.instruction == nullptr) {
     ASSIGN_OR_RETURN(state.instruction, Instruction::Create(descriptor, *placement_, runtime_->self));
@@ -105,7 +105,7 @@ absl::StatusOr<Launch::InstructionState*> Launch::FindInstruction(const hlo::Col
   return &state;
 }
 
-Launch::CollectiveRef Launch::FindCollective(const CollectiveId& id) {
+Launch::CollectiveRef Launch::FindCollectiveLocked(const CollectiveId& id) {
   CollectiveRef& collective = collectives_[id];
   if (collective == nullptr) {
     collective = std::make_shared<Collective>();
@@ -114,7 +114,7 @@ Launch::CollectiveRef Launch::FindCollective(const CollectiveId& id) {
   return collective;
 }
 
-bool Launch::Claim(Collective& collective) {
+bool Launch::ClaimLocked(Collective& collective) {
   if (collective.busy || collective.finished || collective.instruction == nullptr ||
       collective.joined < static_cast<int>(collective.devices.size())) {
     return false;
@@ -131,11 +131,11 @@ void Launch::Receive(WorkerId from, const Message& message, transport::Buffer pa
   if (payload.empty()) payload = CopyTail(message.tail);
   CollectiveRef ready;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     if (!failure_.ok() || ended_) return;
-    CollectiveRef collective = FindCollective(message.collective);
+    CollectiveRef collective = FindCollectiveLocked(message.collective);
     collective->arrivals.push_back({from, message.step, std::move(payload)});
-    if (Claim(*collective)) ready = std::move(collective);
+    if (ClaimLocked(*collective)) ready = std::move(collective);
   }
   if (ready != nullptr) Advance(ready);
 }
@@ -149,7 +149,7 @@ bool Launch::AdvanceOnce(const CollectiveRef& collective) {
   std::vector<Arrival> arrivals;
   absl::Status failure;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     failure = failure_;
     arrivals.swap(collective->arrivals);
   }
@@ -168,7 +168,7 @@ bool Launch::AdvanceOnce(const CollectiveRef& collective) {
       Finish(*collective, absl::OkStatus());
       return false;
     case Step::Kind::kWait: {
-      absl::MutexLock lock(&mu_);
+      std::lock_guard lock(mu_);
       if (!failure_.ok() || !collective->arrivals.empty()) return true;
       collective->busy = false;
       return false;
@@ -207,7 +207,7 @@ absl::Status Launch::HandIn(Collective& collective, std::vector<Arrival> arrival
   return absl::OkStatus();
 }
 
-Launch::Callbacks Launch::Remove(Collective& collective) {
+Launch::Callbacks Launch::RemoveLocked(Collective& collective) {
   collective.finished = true;
   Callbacks callbacks;
   for (JoinArgs& device : collective.devices) {
@@ -223,8 +223,8 @@ void Launch::Finish(Collective& collective, const absl::Status& status) {
   collective.algorithm.reset();
   Callbacks callbacks;
   {
-    absl::MutexLock lock(&mu_);
-    callbacks = Remove(collective);
+    std::lock_guard lock(mu_);
+    callbacks = RemoveLocked(collective);
   }
   RunCallbacks(std::move(callbacks), status);
   EndIfDone();
@@ -241,7 +241,7 @@ void Launch::Fail(const absl::Status& status, bool tell_others, WorkerId lost_pe
   std::vector<CollectiveRef> idle;
   Callbacks callbacks;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     if (!failure_.ok() || ended_) return;
     failure_ = status;
     placement = placement_;
@@ -250,7 +250,7 @@ void Launch::Fail(const absl::Status& status, bool tell_others, WorkerId lost_pe
       if (!collective->busy) idle.push_back(collective);
     }
     for (const CollectiveRef& collective : idle) {
-      for (auto& callback : Remove(*collective)) callbacks.push_back(std::move(callback));
+      for (auto& callback : RemoveLocked(*collective)) callbacks.push_back(std::move(callback));
     }
   }
   idle.clear();  // gives payloads back
@@ -268,7 +268,7 @@ void Launch::SendAbort(const Placement& placement, const absl::Status& status, W
 
 void Launch::Release() {
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     released_ = true;
   }
   EndIfDone();
@@ -278,7 +278,7 @@ void Launch::EndIfDone() {
   // What is left are messages for collectives that this worker never reached. Freed without the lock.
   absl::flat_hash_map<CollectiveId, CollectiveRef> unreached;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     if (!released_ || ended_ || pending_ > 0) return;
     ended_ = true;
     unreached.swap(collectives_);

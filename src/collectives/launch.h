@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "collectives/algorithm.h"
 #include "collectives/engine.h"
 #include "collectives/instruction.h"
@@ -76,16 +76,16 @@ class Launch : public std::enable_shared_from_this<Launch> {
     absl::flat_hash_map<int64_t, uint64_t> repetitions;  // per device: how often it has joined
   };
 
+  // Those that end in Locked need mu_.
+
   // Enters the device; returns the collective if it can go on now. Null: it waits, or the launch has failed.
-  absl::StatusOr<CollectiveRef> Enter(const hlo::CollectiveDescriptor& descriptor, JoinArgs& args)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<InstructionState*> FindInstruction(const hlo::CollectiveDescriptor& descriptor)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  CollectiveRef FindCollective(const CollectiveId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<CollectiveRef> EnterLocked(const hlo::CollectiveDescriptor& descriptor, JoinArgs& args);
+  absl::StatusOr<InstructionState*> FindInstructionLocked(const hlo::CollectiveDescriptor& descriptor);
+  CollectiveRef FindCollectiveLocked(const CollectiveId& id);
   // Marks the collective busy if all local devices are there and nobody is inside.
-  bool Claim(Collective& collective) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool ClaimLocked(Collective& collective);
   // Takes a collective out of the books and returns whom to tell.
-  Callbacks Remove(Collective& collective) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Callbacks RemoveLocked(Collective& collective);
 
   // Runs a claimed collective as far as it goes. Also from compute threads.
   void Advance(const CollectiveRef& collective);
@@ -101,14 +101,14 @@ class Launch : public std::enable_shared_from_this<Launch> {
   const LaunchKey key_;
   const std::function<void()> on_end_;
 
-  absl::Mutex mu_;
-  std::shared_ptr<const Placement> placement_ ABSL_GUARDED_BY(mu_);  // null until Begin
-  absl::Status failure_ ABSL_GUARDED_BY(mu_);
-  bool released_ ABSL_GUARDED_BY(mu_) = false;
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  int pending_ ABSL_GUARDED_BY(mu_) = 0;  // collectives with a joined device
-  absl::flat_hash_map<int32_t, InstructionState> instructions_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<CollectiveId, CollectiveRef> collectives_ ABSL_GUARDED_BY(mu_);
+  std::mutex mu_;                               // guards what follows, and Collective
+  std::shared_ptr<const Placement> placement_;  // null until Begin
+  absl::Status failure_;
+  bool released_ = false;
+  bool ended_ = false;
+  int pending_ = 0;  // collectives with a joined device
+  absl::flat_hash_map<int32_t, InstructionState> instructions_;
+  absl::flat_hash_map<CollectiveId, CollectiveRef> collectives_;
 };
 
 }  // namespace openpathways::collectives

@@ -44,8 +44,9 @@ TestCluster::TestCluster(const Options& options) : disconnected_(options.workers
 
 TestCluster::~TestCluster() {
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     stopping_ = true;
+    changed_.notify_all();
   }
   for (std::thread& thread : delivery_) thread.join();
   engines_.clear();
@@ -54,9 +55,10 @@ TestCluster::~TestCluster() {
 void TestCluster::Send(WorkerId from, WorkerId to, std::string header, transport::Buffer payload) {
   ++messages_sent_;
   bytes_sent_ += static_cast<int64_t>(header.size() + payload.size());
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   if (disconnected_[from] || disconnected_[to]) return;
   routes_[{from, to}].messages.push_back({std::move(header), std::move(payload)});
+  changed_.notify_one();
 }
 
 bool TestCluster::HasDeliverable() const {
@@ -81,8 +83,8 @@ void TestCluster::DeliveryMain(uint64_t seed) {
     Pair pair;
     Envelope envelope;
     {
-      absl::MutexLock lock(&mu_);
-      mu_.Await(absl::Condition(this, &TestCluster::HasDeliverable));
+      std::unique_lock lock(mu_);
+      changed_.wait(lock, [this] { return HasDeliverable(); });
       if (stopping_) return;
       std::vector<Pair> candidates;
       for (const auto& [p, route] : routes_) {
@@ -95,32 +97,35 @@ void TestCluster::DeliveryMain(uint64_t seed) {
       route.messages.pop_front();
     }
     engine(pair.second).OnMessage(pair.first, envelope.header, std::move(envelope.payload));
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     routes_[pair].delivering = false;
+    changed_.notify_all();
   }
 }
 
 void TestCluster::Pause() {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   paused_ = true;
 }
 
 void TestCluster::Resume() {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   paused_ = false;
+  changed_.notify_all();
 }
 
 void TestCluster::Drain() {
-  absl::MutexLock lock(&mu_);
-  mu_.Await(absl::Condition(this, &TestCluster::IsIdle));
+  std::unique_lock lock(mu_);
+  changed_.wait(lock, [this] { return IsIdle(); });
 }
 
 void TestCluster::Disconnect(WorkerId worker) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   disconnected_[worker] = true;
   for (auto& [pair, route] : routes_) {
     if (pair.first == worker || pair.second == worker) route.messages.clear();
   }
+  changed_.notify_all();
 }
 
 }  // namespace openpathways::collectives

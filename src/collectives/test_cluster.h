@@ -6,16 +6,17 @@
 #define OPENPATHWAYS_COLLECTIVES_TEST_CLUSTER_H_
 
 #include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
 #include "collectives/engine.h"
 
 namespace openpathways::collectives {
@@ -62,17 +63,18 @@ class TestCluster {
 
   void Send(WorkerId from, WorkerId to, std::string header, transport::Buffer payload);
   void DeliveryMain(uint64_t seed);
-  bool HasDeliverable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HasDeliverable() const;
+  bool IsIdle() const;
 
   std::shared_ptr<std::atomic<size_t>> allocated_ = std::make_shared<std::atomic<size_t>>(0);
   std::atomic<int64_t> messages_sent_ = 0;
   std::atomic<int64_t> bytes_sent_ = 0;
-  absl::Mutex mu_;
-  std::map<Pair, Route> routes_ ABSL_GUARDED_BY(mu_);
-  std::vector<bool> disconnected_ ABSL_GUARDED_BY(mu_);
-  bool paused_ ABSL_GUARDED_BY(mu_) = false;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::mutex mu_;  // guards what follows, up to stopping_
+  std::condition_variable changed_;
+  std::map<Pair, Route> routes_;
+  std::vector<bool> disconnected_;
+  bool paused_ = false;
+  bool stopping_ = false;
   std::vector<std::unique_ptr<Network>> networks_;
   std::vector<std::unique_ptr<Engine>> engines_;
   std::vector<std::thread> delivery_;

@@ -33,10 +33,11 @@ ComputePool::ComputePool(int num_threads) {
 void ComputePool::Run(Work work) {
   const size_t helpers = std::min(work.num_blocks, threads_.size());
   if (helpers > 0) {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     if (!stopping_) {
       auto job = std::make_shared<Job>(std::move(work));
       queue_.insert(queue_.end(), helpers, job);
+      wake_.notify_all();
       return;
     }
   }
@@ -47,11 +48,8 @@ void ComputePool::ThreadMain() {
   for (;;) {
     std::shared_ptr<Job> job;
     {
-      absl::MutexLock lock(&mu_);
-      mu_.Await(absl::Condition(
-          +[](ComputePool* pool)
-               ABSL_EXCLUSIVE_LOCKS_REQUIRED(pool->mu_) { return pool->stopping_ || !pool->queue_.empty(); },
-          this));
+      std::unique_lock lock(mu_);
+      wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
       if (queue_.empty()) return;
       job = std::move(queue_.front());
       queue_.pop_front();
@@ -62,8 +60,9 @@ void ComputePool::ThreadMain() {
 
 void ComputePool::Shutdown() {
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     stopping_ = true;
+    wake_.notify_all();
   }
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();

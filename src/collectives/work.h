@@ -2,15 +2,16 @@
 #ifndef OPENPATHWAYS_COLLECTIVES_WORK_H_
 #define OPENPATHWAYS_COLLECTIVES_WORK_H_
 
+#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
-#include "absl/synchronization/mutex.h"
 
 namespace openpathways::collectives {
 
@@ -48,9 +49,10 @@ class ComputePool {
   struct Job;
   void ThreadMain();
 
-  absl::Mutex mu_;
-  std::deque<std::shared_ptr<Job>> queue_ ABSL_GUARDED_BY(mu_);
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::mutex mu_;  // guards queue_ and stopping_
+  std::condition_variable wake_;
+  std::deque<std::shared_ptr<Job>> queue_;
+  bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
 
