@@ -56,10 +56,10 @@ std::string WorkerState(const View& view, const ServerRecord& worker) {
 // True if the workers' plugin is the CPU's: nobody who looks at the cluster shall take it for real TPU chips.
 bool IsEmulated(const View& view) {
   for (const auto& [place, slot] : view.slots) {
-    if (slot.platform() == "cpu") return true;
+    if (!slot.platform().empty()) return slot.platform() == "cpu";
   }
-  // Nobody to ask: the set-up's plugin is the CPU's.
-  return view.slots.empty() && view.state.shape.plugin.find("pjrt_c_api_cpu_plugin") != std::string::npos;
+  // No worker says what its plugin is for: go by the plugin's name.
+  return view.state.shape.plugin.find("cpu") != std::string::npos;
 }
 
 int CountReady(const View& view) {
@@ -80,7 +80,8 @@ int CountClients(const View& view) {
 
 std::string Since(const ServerRecord& server) {
   if (!IsAlive(server.process)) return "-";
-  return absl::FormatDuration(absl::Trunc(Uptime(server.process), absl::Seconds(1)));
+  const absl::Duration uptime = absl::Trunc(Uptime(server.process), absl::Seconds(1));
+  return uptime == absl::ZeroDuration() ? "0s" : absl::FormatDuration(uptime);
 }
 
 std::string Overall(const View& view) {
