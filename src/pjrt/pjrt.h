@@ -46,8 +46,8 @@ class Plugin : public std::enable_shared_from_this<Plugin> {
   // Registers a typed-FFI handler (an XLA_FFI_Handler*) under `target` for platform Host. UNIMPLEMENTED if the plugin
   // has no FFI extension.
   virtual absl::Status RegisterFfiHandler(const std::string& target, void* handler) = 0;
-  // Registers a handler for custom calls named `target`; see ffi.h. Again for the same target: replaces the handler in
-  // all plugins of this process. RESOURCE_EXHAUSTED beyond 32 targets.
+  // Registers a handler for custom calls named `target`; see ffi.h. Again for the same target: replaces the handler.
+  // Before the first compile or load of a program that calls it. RESOURCE_EXHAUSTED beyond 32 targets in a process.
   virtual absl::Status RegisterAsyncHandler(const std::string& target, FfiHandler handler) = 0;
 
   // Rewrites every module that is compiled in this process, after partitioning and optimization, before scheduling: a
@@ -131,7 +131,10 @@ class LoadedExecutable {
   virtual const ExecutableInfo& info() const = 0;
   // The devices of this process that it runs on, in the order of their logical device number.
   virtual const std::vector<Device*>& local_devices() const = 0;
-  // Starts all local devices; returns without waiting for them. Donated arguments become deleted.
+  // Starts all local devices; returns without waiting for them. Donated arguments become deleted. An input that failed
+  // is an error here or, if that comes later, of the outputs. The CPU plugin has exceptions: it runs a tiny program
+  // without collectives on a single device to its end in here, and waits when a device has 32 unfinished launches
+  // (cpu_plugin.md): do not call this on a thread that must also serve others.
   virtual absl::StatusOr<ExecuteResult> Execute(const ExecuteArgs& args) = 0;
   virtual absl::StatusOr<std::string> Serialize() const = 0;
   // Serialized HloModuleProto of the optimized program.
@@ -154,6 +157,8 @@ struct HostBufferArgs {
   absl::AnyInvocable<void()> done_with_host_buffer;  // exactly once, on any thread, on success and on failure
 };
 
+// Waits for its unfinished executions when it goes. The last reference must therefore not be dropped by a callback of a
+// future or handler of its own.
 class Client : public std::enable_shared_from_this<Client> {
  public:
   virtual ~Client() = default;
