@@ -1,0 +1,129 @@
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "proxy/requests.h"
+#include "proxy/wire_types.h"
+
+namespace openpathways::proxy {
+namespace {
+
+using Request = wire::LoadedExecutableExecuteRequest;
+
+absl::Span<const uint64_t> ResultHandles(const Request& request) {
+  return absl::MakeConstSpan(request.result_array_handle().data(), request.result_array_handle_size());
+}
+
+absl::Status CheckDevices(const Request& request, const ifrt::LoadedExecutable& executable,
+                          const ifrt::DeviceIds& ids) {
+  if (request.device_ids().empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(ifrt::DeviceList devices,
+                   ids.FindAll(absl::MakeConstSpan(request.device_ids().data(), request.device_ids_size())));
+  if (devices == executable.devices()) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "Executables that run on other devices than those they were compiled for (portable "
+      "executables) are not supported");
+}
+
+absl::StatusOr<ifrt::ExecuteOptions> OptionsOf(const Request& request) {
+  ifrt::ExecuteOptions options;
+  options.want_status = request.execute_options().fill_status();
+  for (int32_t index : request.execute_options().non_donatable_input_indices()) {
+    if (index < 0 || index >= request.args_handles_size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Non-donatable argument ", index, " of ", request.args_handles_size(), " does not exist"));
+    }
+    options.non_donatable_inputs.push_back(index);
+  }
+  return options;
+}
+
+// The handle under which the client asks for the end of this launch; 0 if it does not want to know.
+absl::StatusOr<uint64_t> StatusHandle(Session& session, const Request& request) {
+  if (!request.execute_options().fill_status()) return uint64_t{0};
+  const uint64_t handle = request.result_status_handle();
+  if (handle == 0) return session.NewHandle();
+  if (handle >= kFirstServerHandle || session.statuses().Contains(handle)) {
+    return absl::InvalidArgumentError(absl::StrCat("The handle ", handle, " cannot be used for an execution status"));
+  }
+  return handle;
+}
+
+void BindStatus(Call& call, uint64_t handle, Future<> status, UserContextRef context) {
+  if (handle == 0) return;
+  call.session()
+      .statuses()
+      .Insert(handle, std::make_shared<const FutureEntry>(FutureEntry{std::move(status), std::move(context)}))
+      .IgnoreError();  // it was free; fails only once the session has ended
+}
+
+struct Launch {
+  ifrt::LoadedExecutableRef executable;
+  ifrt::ExecuteResult result;
+};
+
+absl::StatusOr<Launch> Execute(Call& call, const Request& request) {
+  RETURN_IF_ERROR(CheckNewArrayHandles(call.session(), ResultHandles(request)));
+  ASSIGN_OR_RETURN(std::shared_ptr<const ifrt::DeviceIds> ids, call.device_ids());
+  ASSIGN_OR_RETURN(ifrt::LoadedExecutableRef executable,
+                   call.session().executables().Find(request.loaded_executable_handle()));
+  RETURN_IF_ERROR(CheckDevices(request, *executable, *ids));
+  ASSIGN_OR_RETURN(ifrt::ExecuteOptions options, OptionsOf(request));
+  const size_t num_outputs = executable->output_specs().size();
+  if (!request.result_array_handle().empty() && request.result_array_handle_size() != static_cast<int>(num_outputs)) {
+    return absl::InvalidArgumentError(absl::StrCat("The program has ", num_outputs, " results, but ",
+                                                   request.result_array_handle_size(), " handles were given for them"));
+  }
+  ASSIGN_OR_RETURN(std::vector<ifrt::ArrayRef> arguments,
+                   call.FindArrays(absl::MakeConstSpan(request.args_handles().data(), request.args_handles_size())));
+  ASSIGN_OR_RETURN(ifrt::ExecuteResult result, executable->Execute(arguments, options));
+  return Launch{std::move(executable), std::move(result)};
+}
+
+// Tells a client that executes this program for the first time what its results are and where.
+void DescribeOutputs(Call& call, const ifrt::LoadedExecutable& executable, const ifrt::DeviceIds& ids,
+                     absl::Span<const uint64_t> handles, wire::LoadedExecutableExecuteResponse& body) {
+  for (size_t i = 0; i < handles.size(); ++i) {
+    const ifrt::ArraySpec& spec = executable.output_specs()[i];
+    const compiler::Program& program = executable.program();
+    const bool known = static_cast<int>(i) < program.results_size();
+    auto& output = *body.add_outputs();
+    *output.mutable_dtype() = ToProto(spec.dtype);
+    *output.mutable_shape() = ToProto(spec.shape);
+    *output.mutable_sharding() =
+        ToProto(*spec.sharding, spec.shape, known ? program.results(static_cast<int>(i)).sharding() : "", ids);
+    output.set_array_handle(handles[i]);
+  }
+}
+
+}  // namespace
+
+void Handle(CallRef call, const wire::LoadedExecutableExecuteRequest& request) {
+  Session& session = call->session();
+  absl::StatusOr<uint64_t> status_handle = StatusHandle(session, request);
+  absl::StatusOr<Launch> launch = status_handle.ok() ? Execute(*call, request) : status_handle.status();
+  if (!launch.ok()) {
+    call->BindError(ResultHandles(request), launch.status());
+    if (status_handle.ok() && request.result_status_handle() != 0) {
+      BindStatus(*call, *status_handle, Future<>(call->Blame(launch.status())), call->error_context());
+    }
+    return call->Fail(launch.status());
+  }
+  BindStatus(*call, *status_handle, launch->result.status, call->context());
+
+  wire::IfrtResponse response;
+  wire::LoadedExecutableExecuteResponse& body = *response.mutable_loaded_executable_execute_response();
+  body.set_status_handle(*status_handle);
+  if (!request.result_array_handle().empty()) {
+    call->BindArrays(ResultHandles(request), std::move(launch->result.outputs), call->context());
+  } else {
+    std::vector<uint64_t> handles(launch->result.outputs.size());
+    for (uint64_t& handle : handles) handle = session.NewHandle();
+    DescribeOutputs(*call, *launch->executable, **call->device_ids(), handles, body);
+    call->BindArrays(handles, std::move(launch->result.outputs), call->context());
+  }
+  call->Respond(std::move(response));
+}
+
+}  // namespace openpathways::proxy

@@ -1,0 +1,69 @@
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "proxy/requests.h"
+
+namespace openpathways::proxy {
+namespace {
+
+// Answers `call` with `response` once the future is there, or with its error.
+void AnswerWhenReady(CallRef call, FutureEntryRef entry, wire::IfrtResponse response) {
+  call->set_error_context(entry->context);
+  const Counting counting = entry->is_deletion ? Counting::kNotCounted : Counting::kCounted;
+  entry->future.OnReady(
+      [call = std::move(call), counting, response = std::move(response)](const absl::Status& status) mutable {
+        if (!status.ok()) return call->Fail(status);
+        call->Respond(std::move(response), counting);
+      });
+}
+
+}  // namespace
+
+void Handle(CallRef call, const wire::CheckFutureRequest& request) {
+  absl::StatusOr<FutureEntryRef> entry = call->session().futures().Take(request.future_handle());
+  if (!entry.ok()) return call->Fail(entry.status());
+  wire::IfrtResponse response;
+  response.mutable_check_future_response();
+  AnswerWhenReady(std::move(call), *std::move(entry), std::move(response));
+}
+
+void Handle(CallRef call, const wire::LoadedExecutableFetchExecuteResultRequest& request) {
+  absl::StatusOr<FutureEntryRef> entry = call->session().statuses().Take(request.result_status_handle());
+  if (!entry.ok()) return call->Fail(entry.status());
+  wire::IfrtResponse response;
+  response.mutable_loaded_executable_fetch_execute_result_response();
+  AnswerWhenReady(std::move(call), *std::move(entry), std::move(response));
+}
+
+void Handle(CallRef call, const wire::CheckValueReadyRequest& request) {
+  std::vector<ArrayEntryRef> entries;
+  std::vector<Future<>> ready;
+  for (uint64_t handle : request.value_handles()) {
+    absl::StatusOr<ArrayEntryRef> entry = call->FindEntry(handle);
+    if (!entry.ok()) return call->Fail(entry.status());
+    const ifrt::Array& array = **(*entry)->array;
+    if (const absl::Status usable = array.Usable(); !usable.ok()) {
+      call->set_error_context((*entry)->context);
+      return call->Fail(usable);
+    }
+    ready.push_back(array.Ready());
+    entries.push_back(*std::move(entry));
+  }
+  WhenAll(ready).OnReady(
+      [call = std::move(call), entries = std::move(entries), ready](const absl::Status& status) mutable {
+        if (!status.ok()) {
+          for (size_t i = 0; i < ready.size(); ++i) {
+            if (ready[i].Await().ok()) continue;  // all of them are there: this does not wait
+            call->set_error_context(entries[i]->context);
+            break;
+          }
+          return call->Fail(status);
+        }
+        wire::IfrtResponse response;
+        response.mutable_check_value_ready_response();
+        call->Respond(std::move(response));
+      });
+}
+
+}  // namespace openpathways::proxy
