@@ -3,6 +3,7 @@
 Usage: measure.py OUTPUT [--quick] [--only NAME ...] [--process K --processes N --coordinator HOST:PORT]
 """
 import argparse
+import faulthandler
 import json
 import sys
 import traceback
@@ -11,6 +12,7 @@ import jax
 
 # Compiling comes first: the same program must not have been compiled before.
 FIRST = ['compile', 'compile-again']
+LIMIT = 180  # seconds for one measurement; a set-up that hangs ends there, with what it has
 
 
 def main():
@@ -32,6 +34,7 @@ def main():
   context = measurements.Context(arguments.quick)
   for name in names:
     print(f'{name} ...', file=sys.stderr, flush=True)
+    faulthandler.dump_traceback_later(LIMIT, exit=True)
     try:
       results[name] = measurements.MEASUREMENTS[name][1](context)
     except Exception:  # pylint: disable=broad-except

@@ -37,7 +37,7 @@ def collect(started):
   for process, output in started:
     process.wait()
     results.append(json.loads(output.read_text(encoding='utf-8')) if output.exists() else {})
-  names = results[0].keys()
+  names = dict.fromkeys(n for result in results for n in result)
   return {n: [max(r) for r in zip(*(result.get(n, []) for result in results))] for n in names}
 
 
