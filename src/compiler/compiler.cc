@@ -43,6 +43,11 @@ class CompilerProcess {
     FailAll(absl::CancelledError("the compiler was stopped"));
   }
 
+  pid_t pid() const {
+    absl::MutexLock lock(&mu_);
+    return pid_;
+  }
+
   // `callback` runs once, on any thread, with the response or with the reason why there is none.
   void Call(Request request, const std::string& program, Callback callback) {
     transport::Buffer payload;
@@ -169,7 +174,7 @@ class CompilerProcess {
 
   const Compiler::Options options_;
   const std::unique_ptr<transport::Transport> transport_;
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   uint64_t next_request_ ABSL_GUARDED_BY(mu_) = 1;
   std::map<uint64_t, Pending> pending_ ABSL_GUARDED_BY(mu_);
   transport::ConnectionRef connection_ ABSL_GUARDED_BY(mu_);
@@ -214,6 +219,8 @@ class CompilerImpl final : public Compiler {
     });
     return promise->future();
   }
+
+  int child_pid() const override { return process_.pid(); }
 
  private:
   void OnCompiled(const std::string& key, Promise<CompiledProgramRef>& promise, absl::StatusOr<Response> response,

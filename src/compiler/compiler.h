@@ -32,8 +32,9 @@ class Compiler {
     std::string plugin;  // path of the PJRT plugin
     size_t cache_bytes = size_t{1} << 30;
   };
-  // Starts the child; it is started again whenever it has died (compiles that were running fail with an ABORTED error
-  // that says so).
+  // Starts the child. When it has died it is started again for the next request; compiles that were running fail with
+  // an ABORTED error that says how it ended, which is also what one gets if the plugin cannot be opened. Without the
+  // binary each compile fails with NOT_FOUND.
   static absl::StatusOr<std::unique_ptr<Compiler>> Create(Options options);
 
   // `compile_options`: serialized xla.CompileOptionsProto; device ids in it are ignored, so that the same program for
@@ -41,6 +42,9 @@ class Compiler {
   virtual Future<CompiledProgramRef> Compile(std::string program, std::string compile_options) = 0;
 
   virtual Future<Layout> DefaultLayout(int element_type, std::vector<int64_t> dims) = 0;
+
+  // Process id of the child, for status pages and tests; 0 while there is none.
+  virtual int child_pid() const = 0;
 };
 
 }  // namespace openpathways::compiler

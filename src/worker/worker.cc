@@ -129,7 +129,7 @@ Worker::~Worker() {
   }
   if (last != nullptr) last->End();
   // Nothing is started any more: what is under way ends, then the connections go.
-  pool_->Shutdown();
+  if (pool_ != nullptr) pool_->Shutdown();
   transport_.reset();
   absl::MutexLock lock(&mu_);
   waiting_.clear();
