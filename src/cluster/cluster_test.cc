@@ -317,6 +317,49 @@ TEST_F(ClusterTest, WorkForMissingWorkersWaitsAlone) {
   EXPECT_THAT(b->violations(), IsEmpty());
 }
 
+// What waiting work uses must not be destroyed before it, by a delete or by a launch that donates it.
+TEST_F(ClusterTest, WaitingWorkKeepsWhatItUses) {
+  auto a = Join(0, 0, 5);
+  std::vector<WorkerRef> workers = {cluster_->worker(0, 0), cluster_->worker(1, 0)};
+  const uint64_t both = 1, alone = 2;
+  for (uint64_t buffer : {10, 11, 12}) dispatcher().Send(workers[0], Make(buffer));
+  dispatcher().Send(workers[0], Load(alone, {workers[0]}));
+  Operation load;
+  for (const WorkerRef& worker : workers) load.parts.push_back({worker, Load(both, workers)});
+  load.needs = workers;
+  dispatcher().Dispatch(std::move(load));
+  Operation launch;
+  launch.parts.push_back({workers[0], Execute(both, 20, 1)});
+  launch.parts[0].outgoing.command.mutable_execute()->add_arguments(10);
+  launch.parts[0].outgoing.command.mutable_execute()->add_arguments(11);
+  launch.parts.push_back({workers[1], Execute(both, 30, 1)});
+  dispatcher().Dispatch(std::move(launch));
+  auto launch_alone = [&](uint64_t argument, uint64_t result, bool donates) {
+    Operation operation;
+    operation.parts.push_back({workers[0], Execute(alone, result, 1)});
+    operation.parts[0].outgoing.command.mutable_execute()->add_arguments(argument);
+    operation.parts[0].outgoing.donates = donates;
+    dispatcher().Dispatch(std::move(operation));
+  };
+  dispatcher().Delete(workers[0], 10);
+  launch_alone(11, 21, /*donates=*/true);
+  launch_alone(11, 22, /*donates=*/false);
+  launch_alone(12, 23, /*donates=*/true);
+  auto results = [&](size_t count) {
+    std::vector<uint64_t> firsts;
+    for (const auto& received : a->Await(Command::kExecute, count)) {
+      firsts.push_back(received.command.execute().first_result());
+    }
+    return firsts;
+  };
+  EXPECT_THAT(results(2), ElementsAre(22, 23));
+  a->AwaitBuffers(5);
+  auto b = Join(1, 0, 6);
+  EXPECT_THAT(results(4), ElementsAre(22, 23, 20, 21));
+  a->AwaitBuffers(6);
+  EXPECT_THAT(a->violations(), IsEmpty());
+}
+
 TEST_F(ClusterTest, WaitingWorkEndsWhenItsWorkerIsLost) {
   auto a = Join(0, 0, 5);
   std::vector<WorkerRef> workers = {cluster_->worker(0, 0), cluster_->worker(1, 0)};

@@ -11,12 +11,21 @@ constexpr absl::Duration kDeleteDelay = absl::Microseconds(100);
 
 }  // namespace
 
-bool Dispatcher::UsesWaitingNames(const Outgoing& outgoing) const {
-  bool uses = false;
-  if (!waiting_names_.empty()) {
-    ForEachUsedName(outgoing.command, [&](uint64_t name) { uses = uses || waiting_names_.contains(name); });
+bool Dispatcher::DependsOnWaiting(const Outgoing& outgoing) const {
+  if (waiting_.empty()) return false;
+  const worker::Command& command = outgoing.command;
+  bool depends = false;
+  ForEachUsedName(command, [&](uint64_t name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    depends = depends || made_by_waiting_.contains(name);
+  });
+  auto destroys = [&](uint64_t name)
+                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { depends = depends || used_by_waiting_.contains(name); };
+  if (command.has_delete_buffers() || command.has_unload_executable()) {
+    ForEachUsedName(command, destroys);
+  } else if (command.has_execute() && outgoing.donates) {
+    for (uint64_t argument : command.execute().arguments()) destroys(argument);
   }
-  return uses;
+  return depends;
 }
 
 bool Dispatcher::MustWait(const Operation& operation) const {
@@ -26,13 +35,15 @@ bool Dispatcher::MustWait(const Operation& operation) const {
   }
   return std::any_of(operation.parts.begin(), operation.parts.end(),
                      [this](const Operation::Part& part)
-                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return UsesWaitingNames(part.outgoing); });
+                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return DependsOnWaiting(part.outgoing); });
 }
 
 void Dispatcher::SetAside(Operation operation) {
   for (const Operation::Part& part : operation.parts) {
+    ForEachUsedName(part.outgoing.command,
+                    [this](uint64_t name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { used_by_waiting_.insert(name); });
     ForEachMadeName(part.outgoing.command, part.outgoing.num_result_buffers,
-                    [this](uint64_t name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { waiting_names_.insert(name); });
+                    [this](uint64_t name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { made_by_waiting_.insert(name); });
   }
   waiting_.push_back(std::move(operation));
   any_waiting_.store(true, std::memory_order_release);
@@ -97,7 +108,8 @@ void Dispatcher::OnSettled() {
     absl::MutexLock lock(&mu_);
     std::list<Operation> operations;
     operations.swap(waiting_);
-    waiting_names_.clear();
+    made_by_waiting_.clear();
+    used_by_waiting_.clear();
     for (Operation& operation : operations) {
       // A lost worker's part has its answer already; the others still wait for who is missing.
       auto alive = std::stable_partition(operation.parts.begin(), operation.parts.end(),

@@ -56,7 +56,7 @@ class Dispatcher {
   using LostParts = std::vector<Operation::Part>;
 
   bool MustWait(const Operation& operation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool UsesWaitingNames(const Outgoing& outgoing) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool DependsOnWaiting(const Outgoing& outgoing) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetAside(Operation operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Appends all parts; those for lost workers end in `lost`, the workers of the others in `touched`.
   void Enter(Operation operation, LostParts& lost, std::vector<WorkerRef>& touched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -66,9 +66,10 @@ class Dispatcher {
   absl::Mutex mu_;
   uint64_t last_launch_ ABSL_GUARDED_BY(mu_) = 0;
   std::list<Operation> waiting_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_set<uint64_t> waiting_names_ ABSL_GUARDED_BY(mu_);  // made by waiting_
-  // Whether waiting_ has anything; lets single commands pass without the lock in the ordinary case. A command that uses
-  // a waiting name is issued after the operation that makes it, so it cannot miss the change.
+  absl::flat_hash_set<uint64_t> made_by_waiting_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_set<uint64_t> used_by_waiting_ ABSL_GUARDED_BY(mu_);
+  // Whether waiting_ has anything; lets single commands pass without the lock in the ordinary case. A command that
+  // depends on a waiting operation is issued after it, so it cannot miss the change.
   std::atomic<bool> any_waiting_ = false;
   DelayedTasks delayed_deletes_;
 };

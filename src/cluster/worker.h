@@ -53,6 +53,7 @@ struct Outgoing {
   uint64_t request = 0;
   ReplyCallback on_reply;
   int64_t num_result_buffers = 0;  // Execute: how many buffers it makes, from first_result on
+  bool donates = false;            // Execute: some of its arguments do not survive it
 };
 
 class Worker;

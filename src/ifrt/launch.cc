@@ -47,7 +47,7 @@ class ProgramExecutable : public LoadedExecutable {
   ExecuteResult Failed(const std::vector<ArrayRef>& arguments, const std::vector<bool>& donate,
                        const absl::Status& status) const;
   // The launch itself. DATA_LOSS if a worker of it or a shard's worker is lost.
-  absl::StatusOr<ExecuteResult> Launch(const std::vector<Shards>& arguments, const std::vector<int>& keep,
+  absl::StatusOr<ExecuteResult> Launch(const std::vector<Shards>& arguments, const std::vector<int>& keep, bool donates,
                                        bool want_status);
   absl::StatusOr<cluster::Outgoing> ExecuteCommand(const Loading& loading, size_t participant,
                                                    const std::vector<Shards>& arguments,
@@ -167,7 +167,8 @@ absl::StatusOr<ExecuteResult> ProgramExecutable::Execute(const std::vector<Array
         std::any_of(shards[j].begin(), shards[j].end(), [](const ShardRef& shard) { return shard.use_count() > 1; });
     if (!donate[j] || shared) keep.push_back(static_cast<int>(j));
   }
-  absl::StatusOr<ExecuteResult> result = Launch(shards, keep, options.want_status);
+  const bool donates = keep.size() < static_cast<size_t>(std::count(donated_.begin(), donated_.end(), true));
+  absl::StatusOr<ExecuteResult> result = Launch(shards, keep, donates, options.want_status);
   if (absl::IsDataLoss(result.status())) return Failed(arguments, donate, result.status());
   return result;
 }
@@ -199,7 +200,7 @@ absl::StatusOr<cluster::Outgoing> ProgramExecutable::ExecuteCommand(const Loadin
 }
 
 absl::StatusOr<ExecuteResult> ProgramExecutable::Launch(const std::vector<Shards>& arguments,
-                                                        const std::vector<int>& keep, bool want_status) {
+                                                        const std::vector<int>& keep, bool donates, bool want_status) {
   ASSIGN_OR_RETURN(std::shared_ptr<const Loading> loading, loaded_->Load());
   const std::shared_ptr<cluster::Dispatcher>& dispatcher = loading->dispatcher;
   cluster::Operation operation;
@@ -214,6 +215,7 @@ absl::StatusOr<ExecuteResult> ProgramExecutable::Launch(const std::vector<Shards
     worker::Execute* execute = outgoing.command.mutable_execute();
     uint64_t buffer = dispatcher->NewNames(outgoing.num_result_buffers);
     execute->set_first_result(buffer);
+    outgoing.donates = donates;
     for (Shards& output : outputs) {
       for (int shard : loaded_->participants()[p].shards) {
         output[shard] = std::make_shared<Shard>(dispatcher, loading->workers[p], buffer++);
