@@ -26,7 +26,7 @@ def environment(**extra):
 
 def measure(folder, k, options, more, env):
   output = pathlib.Path(folder) / f'{k}.json'
-  process = subprocess.Popen([sys.executable, str(HERE / 'measure.py'), str(output), *options, *more], env=env,
+  process = subprocess.Popen([sys.executable, str(HERE / 'measure.py'), str(output), *options, *more], env=env, stdin=subprocess.DEVNULL,
                              stdout=sys.stderr if k == 0 else subprocess.DEVNULL, stderr=None if k == 0 else subprocess.DEVNULL)
   return process, output
 
