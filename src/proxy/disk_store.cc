@@ -161,8 +161,7 @@ absl::Status DiskStore::Read(HostBufferTable& table, uint64_t handle, int64_t si
                                                " bytes instead of ", size,
                                                "; has another client written to the same directory?"));
   }
-  absl::StatusOr<ifrt::HostBufferRef> buffer = checked;
-  if (checked.ok()) buffer = table.BeginStore(handle, size);
+  absl::StatusOr<ifrt::HostBufferRef> buffer = checked.ok() ? table.BeginStore(handle, size) : checked;
   if (!buffer.ok()) {
     close(fd);
     return buffer.status();

@@ -3,6 +3,7 @@
 #include <set>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "proxy/host_buffer_table.h"
 #include "proxy/server_test_fixture.h"
 
@@ -177,7 +178,7 @@ class TestHostData : public ifrt::HostData {
   explicit TestHostData(std::string bytes) : bytes_(std::move(bytes)) {}
   int64_t size() const override { return static_cast<int64_t>(bytes_.size()); }
   Future<transport::Buffer> Next(int64_t max_size) override {
-    ++asked;
+    ++*asked;
     const size_t size = std::min<size_t>(max_size, bytes_.size() - offset_);
     auto piece = std::make_shared<std::string>(bytes_.substr(offset_, size));
     offset_ += size;
@@ -190,7 +191,7 @@ class TestHostData : public ifrt::HostData {
     std::byte* data = reinterpret_cast<std::byte*>(piece->data());
     return Future<transport::Buffer>(transport::Buffer(piece, data, size));
   }
-  std::atomic<int> asked = 0;
+  const std::shared_ptr<std::atomic<int>> asked = std::make_shared<std::atomic<int>>(0);
   std::atomic<bool> hold = false;
   std::optional<Promise<transport::Buffer>> held;
 
@@ -230,7 +231,7 @@ TEST_F(HostBufferTest, LookupAsksForNoMoreThanTheClientTakes) {
   wire::GrpcHostBufferLookupResponse piece;
   ASSERT_TRUE(reader->Read(&piece));
   // Pieces are 2 MiB; gRPC's windows hold some of the 64.
-  EXPECT_LT(data->asked, 40);
+  EXPECT_LT(*data->asked, 40);
   while (reader->Read(&piece)) {
   }
   EXPECT_TRUE(reader->Finish().ok());
@@ -241,7 +242,7 @@ TEST_F(HostBufferTest, SessionsTakeTheirHostBuffersWithThem) {
   auto table = *server_->sessions().FindHostBuffers(client->session_id());
   auto data = std::make_shared<TestHostData>("x");
   data->hold = true;
-  std::weak_ptr<TestHostData> weak = data;
+  std::shared_ptr<std::atomic<int>> asked = data->asked;
   ASSERT_TRUE(table->Publish(5, std::move(data)).ok());
   client->Call(MakeArrayRequest(1, 144, {4}));
   client->Call(MakeArrayRequest(2, 144, {4}));
@@ -254,7 +255,7 @@ TEST_F(HostBufferTest, SessionsTakeTheirHostBuffersWithThem) {
   client->AddStoreMetadata(context, 1, 16);
   wire::GrpcHostBufferStoreResponse response;
   auto writer = other->HostBufferStore(&context, &response);
-  while (weak.lock()->asked == 0) std::this_thread::yield();
+  while (*asked == 0) std::this_thread::yield();
 
   client->Cancel();
   EXPECT_EQ(writer->Finish().error_code(), grpc::StatusCode::NOT_FOUND);

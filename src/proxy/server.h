@@ -16,9 +16,9 @@ namespace openpathways::proxy {
 class ProxyServer {
  public:
   struct Options {
-    int port = 0;                          // 0: any free port
-    std::string large_transfer_directory;  // shared with clients; empty: none
-    std::string unavailable_reason;        // told to clients until there is a backend
+    int port = 0;                               // 0: any free port
+    std::string large_transfer_directory = {};  // shared with clients; empty: none
+    std::string unavailable_reason = {};        // told to clients until there is a backend
   };
   // UNAVAILABLE if the port is in use.
   static absl::StatusOr<std::unique_ptr<ProxyServer>> Start(Options options);

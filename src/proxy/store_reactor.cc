@@ -90,7 +90,11 @@ absl::Status StoreReactor::Start(grpc::CallbackServerContext* context, const Ses
 
 void StoreReactor::OnReadDone(bool ok) {
   if (!ok) {
-    // The client has sent everything, or the call is broken; then OnCancel comes too, and it does not matter who is
+    {
+      absl::MutexLock lock(&flow_->mu);
+      if (flow_->reactor == nullptr) return;  // ended otherwise; OnDone tells the buffer why
+    }
+    // The client has sent everything, or the call is broken; then OnCancel comes, too, and it does not matter who is
     // first.
     absl::Status status;
     if (received_ != buffer_->size()) {

@@ -38,7 +38,9 @@ TEST_F(WireTypesTest, EveryDTypeKeepsItsMeaning) {
     ASSERT_TRUE(dtype.ok()) << dtype.status();
     EXPECT_EQ(ToProto(*dtype).kind(), proto.kind());
     // ifrt has XLA's numbers.
-    if (name != "STRING") EXPECT_EQ(xla::PrimitiveType_Name(static_cast<int>(*dtype)), name);
+    if (name != "STRING") {
+      EXPECT_EQ(xla::PrimitiveType_Name(static_cast<int>(*dtype)), name);
+    }
   }
   xla::ifrt::DTypeProto unknown;
   unknown.set_kind(static_cast<xla::ifrt::DTypeProto::Kind>(77));
