@@ -225,8 +225,10 @@ class CompilerImpl final : public Compiler {
  private:
   void OnCompiled(const std::string& key, Promise<CompiledProgramRef>& promise, absl::StatusOr<Response> response,
                   const transport::Buffer& payload) {
-    absl::StatusOr<CompiledProgramRef> result = response.status();
-    if (response.ok()) {
+    absl::StatusOr<CompiledProgramRef> result;
+    if (!response.ok()) {
+      result = response.status();
+    } else {
       auto compiled = std::make_shared<CompiledProgram>();
       compiled->program = std::move(*response->mutable_compiled());
       compiled->serialized_executable.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
