@@ -20,7 +20,9 @@ constexpr int kDevices = kWorkers * kDevicesPerWorker;
 class Bench {
  public:
   Bench(const Descriptor& descriptor, size_t operand_floats, size_t result_floats, int workers)
-      : descriptor_(descriptor), workers_(workers), cluster_({.workers = workers, .delivery_threads = 2}) {
+      : descriptor_(descriptor),
+        workers_(workers),
+        cluster_({.workers = workers, .delivery_threads = 2, .reuse_memory = true}) {
     Placement placement;
     for (int d = 0; d < kDevices; ++d) placement.push_back(d * workers / kDevices + 1);
     placement_ = std::make_shared<const Placement>(placement);

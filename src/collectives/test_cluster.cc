@@ -6,35 +6,75 @@
 
 namespace openpathways::collectives {
 
+// Where payloads live. Outlives the cluster by reference counting.
+class TestCluster::Memory : public std::enable_shared_from_this<Memory> {
+ public:
+  Memory(size_t limit, bool reuse) : limit_(limit), reuse_(reuse) {}
+  ~Memory() {
+    for (auto& [size, blocks] : idle_) {
+      for (void* block : blocks) std::free(block);
+    }
+  }
+
+  absl::StatusOr<transport::Buffer> Allocate(size_t size) {
+    if (size > limit_) return absl::ResourceExhaustedError(absl::StrCat(size, " of ", limit_, " bytes"));
+    void* block = nullptr;
+    {
+      std::lock_guard lock(mu_);
+      allocated_ += size;
+      if (std::vector<void*>& blocks = idle_[size]; !blocks.empty()) {
+        block = blocks.back();
+        blocks.pop_back();
+      }
+    }
+    if (block == nullptr) block = std::aligned_alloc(64, (size + 63) / 64 * 64);
+    std::shared_ptr<void> owner(block, [size, memory = shared_from_this()](void* p) { memory->Free(p, size); });
+    return transport::Buffer(std::move(owner), static_cast<std::byte*>(block), size);
+  }
+
+  size_t allocated_bytes() {
+    std::lock_guard lock(mu_);
+    return allocated_;
+  }
+
+ private:
+  void Free(void* block, size_t size) {
+    std::lock_guard lock(mu_);
+    allocated_ -= size;
+    if (reuse_) {
+      idle_[size].push_back(block);
+    } else {
+      std::free(block);
+    }
+  }
+
+  const size_t limit_;
+  const bool reuse_;
+  std::mutex mu_;
+  size_t allocated_ = 0;
+  std::map<size_t, std::vector<void*>> idle_;
+};
+
 // One worker's way to the others.
 class TestCluster::Network : public PeerNetwork {
  public:
-  Network(TestCluster* cluster, WorkerId self, size_t limit) : cluster_(cluster), self_(self), limit_(limit) {}
+  Network(TestCluster* cluster, WorkerId self) : cluster_(cluster), self_(self) {}
 
   void Send(WorkerId peer, std::string header, transport::Buffer payload) override {
     cluster_->Send(self_, peer, std::move(header), std::move(payload));
   }
-
-  absl::StatusOr<transport::Buffer> Allocate(size_t size) override {
-    if (size > limit_) return absl::ResourceExhaustedError(absl::StrCat(size, " of ", limit_, " bytes"));
-    void* memory = std::aligned_alloc(64, (size + 63) / 64 * 64);
-    *cluster_->allocated_ += size;
-    std::shared_ptr<void> owner(memory, [size, allocated = cluster_->allocated_](void* p) {
-      std::free(p);
-      *allocated -= size;
-    });
-    return transport::Buffer(std::move(owner), static_cast<std::byte*>(memory), size);
-  }
+  absl::StatusOr<transport::Buffer> Allocate(size_t size) override { return cluster_->memory_->Allocate(size); }
 
  private:
   TestCluster* const cluster_;
   const WorkerId self_;
-  const size_t limit_;
 };
 
-TestCluster::TestCluster(const Options& options) : disconnected_(options.workers + 1) {
+TestCluster::TestCluster(const Options& options)
+    : memory_(std::make_shared<Memory>(options.memory_limit, options.reuse_memory)),
+      disconnected_(options.workers + 1) {
   for (int w = 1; w <= options.workers; ++w) {
-    networks_.push_back(std::make_unique<Network>(this, w, options.memory_limit));
+    networks_.push_back(std::make_unique<Network>(this, w));
     engines_.push_back(Engine::Create(w, networks_.back().get(), options.compute_threads));
   }
   for (int i = 0; i < options.delivery_threads; ++i) {
@@ -51,6 +91,8 @@ TestCluster::~TestCluster() {
   for (std::thread& thread : delivery_) thread.join();
   engines_.clear();
 }
+
+size_t TestCluster::allocated_bytes() const { return memory_->allocated_bytes(); }
 
 void TestCluster::Send(WorkerId from, WorkerId to, std::string header, transport::Buffer payload) {
   ++messages_sent_;
