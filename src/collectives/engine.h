@@ -54,7 +54,8 @@ class Launch;  // opaque: one launch on this worker
 using LaunchRef = std::shared_ptr<Launch>;
 
 // One device's part in one collective. Pointers are device memory of the CPU plugin (host memory) and must stay valid
-// until `done` ran. `done` runs exactly once, on any thread, and must not block; operands and results never overlap.
+// until `done` ran. `done` runs exactly once and must not block: it may run on the caller's thread (inside or after
+// Join), on the thread that calls OnMessage, or on a compute thread. Operands and results never overlap.
 struct JoinArgs {
   int64_t device = 0;  // logical device number
   std::vector<const void*> operands;
@@ -70,7 +71,9 @@ class Engine {
   static std::unique_ptr<Engine> Create(WorkerId self, PeerNetwork* peers, int compute_threads);
 
   // Call before the program is started on the local devices. The launch ends when the returned reference and all
-  // pending collectives are gone. If a participant is already known as lost, its collectives fail at once.
+  // pending collectives are gone; the reference may outlive the engine. If a participant is already known as lost, its
+  // collectives fail at once. A worker that cannot start a program begins the launch all the same and aborts it, so
+  // that the others do not wait. Launch numbers must come in ascending order for each controller, give or take a few.
   virtual LaunchRef BeginLaunch(const LaunchKey& key, std::shared_ptr<const Placement> placement) = 0;
 
   // A local device arrives at the collective. The descriptor must live as long as the launch.
