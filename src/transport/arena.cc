@@ -110,7 +110,7 @@ absl::StatusOr<Buffer> SharedArena::Allocate(size_t size) {
   Segments evicted;
   absl::StatusOr<std::byte*> data = nullptr;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard<std::mutex> lock(mu_);
     data = AllocateBlock(size, evicted);
     if (data.ok()) allocated_ += size;
   }
@@ -232,7 +232,7 @@ void SharedArena::Forget(std::shared_ptr<Segment> segment, Segments& evicted) {
 void SharedArena::Free(std::byte* data, size_t size) {
   Segments evicted;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard<std::mutex> lock(mu_);
     allocated_ -= size;
     FreeBlock(data, evicted);
   }
@@ -260,17 +260,17 @@ void SharedArena::FreeBlock(std::byte* data, Segments& evicted) {
 }
 
 size_t SharedArena::allocated_bytes() const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   return allocated_;
 }
 
 size_t SharedArena::cached_bytes() const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   return cached_;
 }
 
 std::optional<SharedArena::Location> SharedArena::Find(const std::byte* data, size_t size) const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   auto it = segments_.upper_bound(data);
   if (it == segments_.begin()) return std::nullopt;
   const std::shared_ptr<Segment>& segment = std::prev(it)->second;
@@ -280,7 +280,7 @@ std::optional<SharedArena::Location> SharedArena::Find(const std::byte* data, si
 }
 
 void SharedArena::AddListener(std::weak_ptr<SegmentListener> listener) {
-  absl::MutexLock lock(&listeners_mu_);
+  std::lock_guard<std::mutex> lock(listeners_mu_);
   std::erase_if(listeners_, [](const auto& known) { return known.expired(); });
   listeners_.push_back(std::move(listener));
 }
@@ -289,7 +289,7 @@ void SharedArena::TellListeners(const Segments& freed) {
   if (freed.empty()) return;
   std::vector<std::weak_ptr<SegmentListener>> listeners;
   {
-    absl::MutexLock lock(&listeners_mu_);
+    std::lock_guard<std::mutex> lock(listeners_mu_);
     listeners = listeners_;
   }
   for (const auto& weak : listeners) {

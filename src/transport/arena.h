@@ -14,13 +14,12 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "transport/buffer.h"
 #include "transport/unique_fd.h"
 
@@ -98,39 +97,42 @@ class SharedArena final : public Arena, public std::enable_shared_from_this<Shar
 
   explicit SharedArena(size_t cache_bytes);
 
-  absl::StatusOr<std::byte*> AllocateBlock(size_t size, Segments& evicted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<std::byte*> AllocateFromSlab(size_t block_size, Segments& evicted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<std::shared_ptr<Segment>> TakeSegment(size_t size, Segments& evicted)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<std::shared_ptr<Segment>> NewSegment(size_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::shared_ptr<Segment> TakeFromCache(size_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void EvictDownTo(size_t bytes, Segments& evicted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Retire(std::shared_ptr<Segment> segment, Segments& evicted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Forget(std::shared_ptr<Segment> segment, Segments& evicted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // With mu_ held:
+  absl::StatusOr<std::byte*> AllocateBlock(size_t size, Segments& evicted);
+  absl::StatusOr<std::byte*> AllocateFromSlab(size_t block_size, Segments& evicted);
+  absl::StatusOr<std::shared_ptr<Segment>> TakeSegment(size_t size, Segments& evicted);
+  absl::StatusOr<std::shared_ptr<Segment>> NewSegment(size_t size);
+  std::shared_ptr<Segment> TakeFromCache(size_t size);
+  void EvictDownTo(size_t bytes, Segments& evicted);
+  void Retire(std::shared_ptr<Segment> segment, Segments& evicted);
+  void Forget(std::shared_ptr<Segment> segment, Segments& evicted);
 
+  void FreeBlock(std::byte* data, Segments& evicted);
+
+  // Without:
   void Free(std::byte* data, size_t size);
-  void FreeBlock(std::byte* data, Segments& evicted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void TellListeners(const Segments& freed) ABSL_LOCKS_EXCLUDED(mu_);
+  void TellListeners(const Segments& freed);
 
   const size_t cache_limit_;
   const size_t memory_limit_;      // of all segments together
   const size_t descriptor_limit_;  // segments with a descriptor
 
-  mutable absl::Mutex mu_;
-  size_t allocated_ ABSL_GUARDED_BY(mu_) = 0;
-  size_t mapped_ ABSL_GUARDED_BY(mu_) = 0;
-  size_t cached_ ABSL_GUARDED_BY(mu_) = 0;
-  size_t descriptors_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
-  uint64_t next_age_ ABSL_GUARDED_BY(mu_) = 1;
-  std::map<const std::byte*, std::shared_ptr<Segment>> segments_ ABSL_GUARDED_BY(mu_);  // by address
-  absl::flat_hash_map<const Segment*, std::unique_ptr<Slab>> slabs_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<size_t, std::list<Slab*>> open_slabs_ ABSL_GUARDED_BY(mu_);  // with room, by block size
-  Cache cache_ ABSL_GUARDED_BY(mu_);                                               // idle segments by size
-  std::map<uint64_t, Cache::iterator> by_age_ ABSL_GUARDED_BY(mu_);
+  mutable std::mutex mu_;
+  // Guarded by mu_:
+  size_t allocated_ = 0;
+  size_t mapped_ = 0;
+  size_t cached_ = 0;
+  size_t descriptors_ = 0;
+  uint64_t next_id_ = 1;
+  uint64_t next_age_ = 1;
+  std::map<const std::byte*, std::shared_ptr<Segment>> segments_;  // by address
+  absl::flat_hash_map<const Segment*, std::unique_ptr<Slab>> slabs_;
+  absl::flat_hash_map<size_t, std::list<Slab*>> open_slabs_;  // with room, by block size
+  Cache cache_;                                               // idle segments by size
+  std::map<uint64_t, Cache::iterator> by_age_;
 
-  absl::Mutex listeners_mu_;
-  std::vector<std::weak_ptr<SegmentListener>> listeners_ ABSL_GUARDED_BY(listeners_mu_);
+  std::mutex listeners_mu_;  // guards listeners_
+  std::vector<std::weak_ptr<SegmentListener>> listeners_;
 };
 
 }  // namespace openpathways::transport

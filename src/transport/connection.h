@@ -16,16 +16,15 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "transport/arena.h"
 #include "transport/event_loop.h"
 #include "transport/frame_reader.h"
@@ -93,19 +92,20 @@ class SocketConnection final : public Connection,
   };
   class Borrow;
 
-  // Sending.
-  void Enqueue(std::string header, Buffer payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool TryShare(OutgoingFrame& frame, const Buffer& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void EnqueueControl(FramePrefix prefix) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Push(OutgoingFrame frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool StartWriting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Write() ABSL_LOCKS_EXCLUDED(mu_);
-  void WriteBatches(std::deque<OutgoingFrame>& finished, Callbacks& ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnWriteError(int error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sending, with mu_ held:
+  void Enqueue(std::string header, Buffer payload);
+  bool TryShare(OutgoingFrame& frame, const Buffer& payload);
+  void EnqueueControl(FramePrefix prefix);
+  void Push(OutgoingFrame frame);
+  bool StartWriting();
+  void WriteBatches(std::deque<OutgoingFrame>& finished, Callbacks& ready);
+  void OnWriteError(int error);
+  void Unqueue(size_t bytes, Callbacks& ready);
+  // Sending, without:
+  void Write();
   void OnBroken(int error);
   void ContinueWriting();
   void RejectMessage(size_t header_size, size_t payload_size);
-  void Unqueue(size_t bytes, Callbacks& ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RunOnLoop(Callbacks callbacks);
 
   // Receiving.
@@ -127,24 +127,25 @@ class SocketConnection final : public Connection,
 
   const std::shared_ptr<IoContext> io_;
 
-  mutable absl::Mutex mu_;
-  Phase phase_ ABSL_GUARDED_BY(mu_) = Phase::kConnecting;
-  std::string peer_ ABSL_GUARDED_BY(mu_);
-  UniqueFd fd_ ABSL_GUARDED_BY(mu_);  // open from Open on, until death and nobody writes or borrows
-  EventLoop::WatchId watch_ ABSL_GUARDED_BY(mu_) = 0;
-  bool shared_memory_ ABSL_GUARDED_BY(mu_) = false;
-  bool closing_ ABSL_GUARDED_BY(mu_) = false;       // Close was called
-  std::deque<Message> early_ ABSL_GUARDED_BY(mu_);  // sent while connecting
-  std::deque<OutgoingFrame> queue_ ABSL_GUARDED_BY(mu_);
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;  // somebody owns batch_
-  bool blocked_ ABSL_GUARDED_BY(mu_) = false;  // the socket takes no more for now
-  bool broken_ ABSL_GUARDED_BY(mu_) = false;   // writing failed
-  size_t queued_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<Watcher> watchers_ ABSL_GUARDED_BY(mu_);
-  uint64_t next_loan_ ABSL_GUARDED_BY(mu_) = 1;
-  Loans loans_ ABSL_GUARDED_BY(mu_);                               // what the peer reads in place
-  absl::flat_hash_set<uint64_t> introduced_ ABSL_GUARDED_BY(mu_);  // segments that the peer knows
-  size_t borrowed_ ABSL_GUARDED_BY(mu_) = 0;                       // buffers here that read the peer's memory
+  mutable std::mutex mu_;
+  // Guarded by mu_:
+  Phase phase_ = Phase::kConnecting;
+  std::string peer_;
+  UniqueFd fd_;  // open from Open on, until death and nobody writes or borrows
+  EventLoop::WatchId watch_ = 0;
+  bool shared_memory_ = false;
+  bool closing_ = false;       // Close was called
+  std::deque<Message> early_;  // sent while connecting
+  std::deque<OutgoingFrame> queue_;
+  bool writing_ = false;  // somebody owns batch_
+  bool blocked_ = false;  // the socket takes no more for now
+  bool broken_ = false;   // writing failed
+  size_t queued_ = 0;
+  std::vector<Watcher> watchers_;
+  uint64_t next_loan_ = 1;
+  Loans loans_;                               // what the peer reads in place
+  absl::flat_hash_set<uint64_t> introduced_;  // segments that the peer knows
+  size_t borrowed_ = 0;                       // buffers here that read the peer's memory
 
   std::deque<OutgoingFrame> batch_;  // owned by who set writing_
 

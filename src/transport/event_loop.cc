@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create() {
 }
 
 bool EventLoop::Post(Task&& task) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   if (ended_) return false;
   posted_.push_back(std::move(task));
   if (!std::exchange(awake_, true)) {
@@ -139,7 +139,7 @@ void EventLoop::Dispatch(WatchId id, uint32_t events) {
 void EventLoop::RunPosted() {
   std::vector<Task> tasks;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard<std::mutex> lock(mu_);
     tasks.swap(posted_);
     awake_ = false;
   }
@@ -168,7 +168,7 @@ void EventLoop::End() {
   for (int round = 0; round < kRounds; ++round) RunPosted();
   std::vector<Task> dropped;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard<std::mutex> lock(mu_);
     ended_ = true;
     dropped.swap(posted_);
   }

@@ -8,16 +8,15 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "transport/unique_fd.h"
 
@@ -74,10 +73,11 @@ class EventLoop {
   const UniqueFd wakeup_;
   std::thread thread_;
 
-  absl::Mutex mu_;
-  std::vector<Task> posted_ ABSL_GUARDED_BY(mu_);
-  bool awake_ ABSL_GUARDED_BY(mu_) = false;  // a wake-up is under way, or the loop will look at posted_ anyway
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  std::mutex mu_;
+  // Guarded by mu_:
+  std::vector<Task> posted_;
+  bool awake_ = false;  // a wake-up is under way, or the loop will look at posted_ anyway
+  bool ended_ = false;
 
   // Only the loop's thread:
   bool stop_ = false;

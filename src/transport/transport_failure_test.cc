@@ -266,17 +266,12 @@ TEST_P(PeerDeathTest, IsSeenWithAFullQueue) {
   client.connection->Send("block");
   EXPECT_EQ(client.inbox->TakeOne().header, "blocking");
   for (int i = 0; i < 20; ++i) client.connection->Send("x", HeapBuffer(kMiB));
-  absl::Mutex mu;
-  bool called = false;
-  client.connection->OnQueueBelow(0, [&] {
-    absl::MutexLock lock(&mu);
-    called = true;
-  });
+  Signal called;
+  client.connection->OnQueueBelow(0, [&] { called.Set(); });
   EXPECT_GT(client.connection->queued_bytes(), 0u);
   peer.Kill();
   EXPECT_TRUE(absl::IsUnavailable(client.inbox->AwaitClosed()));
-  absl::MutexLock lock(&mu);
-  EXPECT_TRUE(mu.AwaitWithTimeout(absl::Condition(&called), kPatience));
+  EXPECT_TRUE(called.Await());
 }
 
 TEST_P(PeerDeathTest, WhatItSentStaysReadable) {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transport/transport_testing.h"
@@ -215,9 +214,9 @@ TEST_P(TransportTest, DestroyingATransportClosesItsConnections) {
   EXPECT_EQ(pair.right_inbox->message_count(), 1u);
   pair.left->Send("void");
   pair.left->Close();
-  absl::Notification called;
-  pair.left->OnQueueBelow(0, [&] { called.Notify(); });
-  EXPECT_TRUE(called.HasBeenNotified());
+  Signal called;
+  pair.left->OnQueueBelow(0, [&] { called.Set(); });
+  EXPECT_TRUE(called.IsSet());
 }
 
 TEST_P(TransportTest, BuffersOutliveTransports) {
@@ -280,9 +279,9 @@ TEST_P(TransportTest, OnQueueBelowHoldsTheSenderBack) {
   constexpr int kMessages = 60;
   std::thread sender([&] {
     for (int i = 0; i < kMessages; ++i) {
-      absl::Notification room;
-      pair.left->OnQueueBelow(kLimit, [&] { room.Notify(); });
-      room.WaitForNotification();
+      Signal room;
+      pair.left->OnQueueBelow(kLimit, [&] { room.Set(); });
+      ASSERT_TRUE(room.Await());
       EXPECT_LE(pair.left->queued_bytes(), kLimit);
       pair.left->Send(absl::StrCat(i), pair.left_transport->arena().Allocate(kMiB).value());
     }
@@ -296,10 +295,10 @@ TEST_P(TransportTest, OnQueueBelowEndsWithTheConnection) {
   pair.AwaitOpen();
   // The receiver holds (shared memory) or cannot keep up; in any case the connection goes away.
   for (int i = 0; i < 8; ++i) pair.left->Send("x", pair.left_transport->arena().Allocate(8 * kMiB).value());
-  absl::Notification called;
-  pair.left->OnQueueBelow(0, [&] { called.Notify(); });
+  Signal called;
+  pair.left->OnQueueBelow(0, [&] { called.Set(); });
   pair.left->Close();
-  EXPECT_TRUE(called.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_TRUE(called.Await());
   EXPECT_TRUE(pair.left_inbox->AwaitClosed().ok());
 }
 
@@ -324,10 +323,10 @@ TEST(SharedMemoryTest, PayloadsAreReadInPlaceAndCountedUntilReleased) {
   payload = Buffer();
   EXPECT_EQ(pair.left_transport->arena().allocated_bytes(), kMiB);
   EXPECT_TRUE(Eventually([&] { return pair.left->queued_bytes() == kMiB; }));
-  absl::Notification released;
-  pair.left->OnQueueBelow(0, [&] { released.Notify(); });
+  Signal released;
+  pair.left->OnQueueBelow(0, [&] { released.Set(); });
   message = Message();
-  EXPECT_TRUE(released.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_TRUE(released.Await());
   EXPECT_TRUE(Eventually([&] { return pair.left_transport->arena().allocated_bytes() == 0; }));
 }
 

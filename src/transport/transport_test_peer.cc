@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "transport/transport.h"
 #include "transport/transport_testing.h"
 
@@ -27,17 +26,17 @@ ConnectionRef ConnectOrAdopt(Transport& transport, const std::string& target, Co
 [[noreturn]] void Receive(Transport& transport, const std::string& target, bool block) {
   auto kept = std::make_shared<std::vector<Message>>();
   auto connection = std::make_shared<ConnectionRef>();
-  absl::Notification ready;
+  Signal ready;
   ConnectionCallbacks callbacks;
   callbacks.on_message = [&, kept, connection, block](Message message) {
-    ready.WaitForNotification();
+    ready.Await();
     kept->push_back(std::move(message));
     (*connection)->Send(block ? "blocking" : "holding");
     while (block) pause();
   };
   callbacks.on_closed = [](absl::Status) { _exit(0); };
   *connection = ConnectOrAdopt(transport, target, std::move(callbacks));
-  ready.Notify();
+  ready.Set();
   while (true) pause();
 }
 

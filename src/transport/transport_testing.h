@@ -2,26 +2,27 @@
 #ifndef OPENPATHWAYS_TRANSPORT_TRANSPORT_TESTING_H_
 #define OPENPATHWAYS_TRANSPORT_TRANSPORT_TESTING_H_
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "transport/transport.h"
 
 namespace openpathways::transport {
 
 // Long enough for a loaded machine and a sanitizer; only a failing test waits so long.
-inline constexpr absl::Duration kPatience = absl::Seconds(60);
+inline constexpr std::chrono::seconds kPatience(60);
 
 // Records the messages and the end of one connection. Thread-safe. Held by shared_ptr, which the callbacks share.
 class Inbox {
@@ -29,23 +30,25 @@ class Inbox {
   static ConnectionCallbacks CallbacksOf(std::shared_ptr<Inbox> inbox) {
     ConnectionCallbacks callbacks;
     callbacks.on_message = [inbox](Message message) {
-      absl::MutexLock lock(&inbox->mu_);
+      std::unique_lock<std::mutex> lock(inbox->mu_);
       EXPECT_FALSE(inbox->closed_.has_value()) << "a message after on_closed";
       inbox->messages_.push_back(std::move(message));
+      inbox->changed_.notify_all();
     };
     callbacks.on_closed = [inbox](absl::Status status) {
-      absl::MutexLock lock(&inbox->mu_);
+      std::unique_lock<std::mutex> lock(inbox->mu_);
       EXPECT_FALSE(inbox->closed_.has_value()) << "closed twice";
       inbox->closed_ = std::move(status);
+      inbox->changed_.notify_all();
     };
     return callbacks;
   }
 
   // Waits for `count` messages and takes them out.
   std::vector<Message> Take(size_t count) {
-    absl::MutexLock lock(&mu_);
+    std::unique_lock<std::mutex> lock(mu_);
     auto enough = [&] { return messages_.size() >= count; };
-    EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&enough), kPatience))
+    EXPECT_TRUE(changed_.wait_for(lock, kPatience, enough))
         << messages_.size() << " of " << count
         << " messages came; closed: " << (closed_.has_value() ? closed_->ToString() : "no");
     return std::exchange(messages_, {});
@@ -57,39 +60,60 @@ class Inbox {
   }
 
   absl::Status AwaitClosed() {
-    absl::MutexLock lock(&mu_);
+    std::unique_lock<std::mutex> lock(mu_);
     auto closed = [&] { return closed_.has_value(); };
-    EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&closed), kPatience)) << "was not closed";
+    EXPECT_TRUE(changed_.wait_for(lock, kPatience, closed)) << "was not closed";
     return closed_.value_or(absl::UnknownError("not closed"));
   }
   size_t message_count() const {
-    absl::MutexLock lock(&mu_);
+    std::unique_lock<std::mutex> lock(mu_);
     return messages_.size();
   }
   bool closed() const {
-    absl::MutexLock lock(&mu_);
+    std::unique_lock<std::mutex> lock(mu_);
     return closed_.has_value();
   }
 
  private:
-  mutable absl::Mutex mu_;
+  mutable std::mutex mu_;
+  std::condition_variable changed_;
   std::vector<Message> messages_;
   std::optional<absl::Status> closed_;
 };
 
-// Waits, without sleeping for a fixed time, until a count that another thread changes is as expected.
+// Waits until a count that another thread changes, without telling, is as expected.
 template <typename Condition>
 bool Eventually(Condition condition) {
-  const absl::Time deadline = absl::Now() + kPatience;
-  absl::Mutex mu;
-  absl::MutexLock lock(&mu);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (!condition()) {
-    if (absl::Now() > deadline) return false;
-    bool never = false;
-    mu.AwaitWithTimeout(absl::Condition(&never), absl::Milliseconds(1));
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
   }
   return true;
 }
+
+// Set once by one thread, awaited by another.
+class Signal {
+ public:
+  void Set() {
+    std::lock_guard<std::mutex> lock(mu_);
+    set_ = true;
+    changed_.notify_all();
+  }
+  bool IsSet() const {
+    std::lock_guard<std::mutex> lock(mu_);
+    return set_;
+  }
+  bool Await() {
+    std::unique_lock<std::mutex> lock(mu_);
+    return changed_.wait_for(lock, kPatience, [this] { return set_; });
+  }
+
+ private:
+  mutable std::mutex mu_;
+  std::condition_variable changed_;
+  bool set_ = false;
+};
 
 // The accepting side of a transport: the connections that came, each with its inbox.
 class Server {
@@ -104,8 +128,9 @@ class Server {
                 .Listen(0,
                         [state = state_](ConnectionRef connection) {
                           Client client{std::move(connection)};
-                          absl::MutexLock lock(&state->mu);
+                          std::unique_lock<std::mutex> lock(state->mu);
                           state->clients.push_back(client);
+                          state->changed.notify_all();
                           return Inbox::CallbacksOf(client.inbox);
                         })
                 .value();
@@ -115,19 +140,20 @@ class Server {
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
   // The next connection that was accepted.
   Client Accept() {
-    absl::MutexLock lock(&state_->mu);
+    std::unique_lock<std::mutex> lock(state_->mu);
     auto any = [this] { return state_->clients.size() > accepted_; };
-    EXPECT_TRUE(state_->mu.AwaitWithTimeout(absl::Condition(&any), kPatience)) << "nobody connected";
+    EXPECT_TRUE(state_->changed.wait_for(lock, kPatience, any)) << "nobody connected";
     return any() ? state_->clients[accepted_++] : Client();
   }
   size_t accepted() const {
-    absl::MutexLock lock(&state_->mu);
+    std::unique_lock<std::mutex> lock(state_->mu);
     return state_->clients.size();
   }
 
  private:
   struct State {
-    absl::Mutex mu;
+    std::mutex mu;
+    std::condition_variable changed;
     std::vector<Client> clients;
   };
   std::shared_ptr<State> state_;
