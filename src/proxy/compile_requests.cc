@@ -132,6 +132,8 @@ void Answer(Call& call, const ifrt::LoadedExecutableRef& executable) {
 }  // namespace
 
 void Handle(CallRef call, const wire::CompileRequest& request) {
+  // The error is raised by the very call that the context describes; the client would print the id as it is.
+  call->set_error_context(nullptr);
   absl::StatusOr<Program> program = CheckProgram(*call, request);
   if (!program.ok()) return call->Fail(program.status());
   Future<ifrt::LoadedExecutableRef> compiled = call->backend().Compile(

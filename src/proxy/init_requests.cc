@@ -132,6 +132,7 @@ void Handle(CallRef call, const wire::GetDefaultDeviceAssignmentRequest& request
 }
 
 void Handle(CallRef call, const wire::GetDefaultLayoutRequest& request) {
+  call->set_error_context(nullptr);  // as for CompileRequest
   auto check = [&]() -> absl::StatusOr<std::pair<ifrt::DType, ifrt::Shape>> {
     ASSIGN_OR_RETURN(std::shared_ptr<const ifrt::DeviceIds> ids, call->device_ids());
     RETURN_IF_ERROR(ids->Find(request.device_id()).status());

@@ -207,6 +207,7 @@ TEST_F(FuzzTest, ScribbledRequestsAreAnsweredOnce) {
 }
 
 TEST_F(FuzzTest, RandomBytesAreHarmless) {
+  google::protobuf::LogSilencer silencer;
   std::mt19937_64 random(7);
   const std::string valid = MakeArrayRequest(5, 144, {4}).SerializeAsString();
   for (int i = 0; i < 30'000; ++i) {
@@ -227,6 +228,7 @@ TEST_F(FuzzTest, RandomBytesAreHarmless) {
 TEST_F(MalformedTest, GarbageOnTheStream) {
   auto other = NewClient();
   auto channel = TestClient::Connect(server_->port());
+  google::protobuf::LogSilencer silencer;
   std::mt19937_64 random(11);
   for (int i = 0; i < 40; ++i) {
     grpc::GenericStub stub(channel);

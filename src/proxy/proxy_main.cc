@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/flags.h"
 #include "base/logging.h"
+#include "google/protobuf/stubs/logging.h"
 #include "ifrt/backend.h"
 #include "proxy/disk_store.h"
 #include "proxy/resource_manager_address.h"
@@ -74,6 +75,11 @@ absl::Status ParseFlags(int argc, const char* const* argv, Flags& flags) {
     return absl::InvalidArgumentError(absl::StrCat("--server_port=", flags.server_port, " is no port"));
   }
   return absl::OkStatus();
+}
+
+// What protobuf has to say comes from messages of clients, who get errors for it.
+void LogProtobuf(google::protobuf::LogLevel level, const char* file, int line, const std::string& message) {
+  spdlog::debug("protobuf: {}", message);
 }
 
 // Ends the process even if something that is being torn down does not return.
@@ -148,6 +154,7 @@ int main(int argc, char** argv) {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   InitLogging(argc, argv);
+  google::protobuf::SetLogHandler(proxy::LogProtobuf);
   proxy::Flags flags;
   if (const absl::Status parsed = proxy::ParseFlags(argc, argv, flags); !parsed.ok()) {
     spdlog::error("{}", std::string(parsed.message()));

@@ -390,6 +390,11 @@ TEST_F(SessionTest, CompileErrorsAreTheResponse) {
   }
 }
 
+TEST_F(SessionTest, CompileErrorsNameNoContext) {
+  auto client = NewClient();
+  EXPECT_EQ(ContextOf(client->Call(WithContext(CompileRequestFor("bad", {144}), 31))), "");
+}
+
 TEST_F(SessionTest, NothingWaitsBehindACompile) {
   auto client = NewClient();
   backend_.hold_compiles = true;
