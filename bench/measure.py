@@ -24,6 +24,9 @@ def main():
   parser.add_argument('--processes', type=int, default=1)
   parser.add_argument('--coordinator')
   arguments = parser.parse_args()
+  if jax.config.jax_platforms == 'proxy':
+    import pathwaysutils
+    pathwaysutils.initialize()
   if arguments.processes > 1:
     jax.config.update('jax_cpu_collectives_implementation', 'gloo')
     jax.distributed.initialize(arguments.coordinator, arguments.processes, arguments.process)

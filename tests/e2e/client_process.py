@@ -26,6 +26,8 @@ class Client:
 
   PRELUDE = textwrap.dedent('''
       import sys, os, time, threading
+      import pathwaysutils
+      pathwaysutils.initialize()
       import jax, jax.numpy as jnp, numpy as np
       from jax import lax
       from jax.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding

@@ -140,7 +140,7 @@ def test_damaged_state_file(small, content):
   assert status.stdout.strip()
   done = try_up(small)
   assert done.returncode == 0, done.stdout
-  assert len(pids(small)) == 3
+  assert len(pids(small)) == 4  # resource manager, proxy and its compiler, worker
 
 
 def test_clusters_side_by_side(make_cluster):
@@ -151,11 +151,12 @@ def test_clusters_side_by_side(make_cluster):
   assert one.down().returncode == 0
   assert len(pids(one)) == len(pids(two))  # same state home: `two`'s servers are all that is left
   client_process.run(two, 'assert jax.device_count() == 8')
+  assert two.down().returncode == 0 and not pids(two)
 
 
 def test_run(small):
   small.up()
-  script = 'import os, jax; print(jax.device_count(), jax.devices()[0].platform, os.environ["JAX_BACKEND_TARGET"])'
+  script = 'import os, jax, pathwaysutils; pathwaysutils.initialize(); print(jax.device_count(), jax.devices()[0].platform, os.environ["JAX_BACKEND_TARGET"])'
   done = small.command('run', f'--name={small.name}', '--', sys.executable, '-c', script)
   assert done.returncode == 0 and f'4 tpu grpc://127.0.0.1:{small.port}' in done.stdout, done.stdout
   done = small.command('run', f'--name={small.name}', '--', sys.executable, '-c', 'raise SystemExit(7)')

@@ -8,6 +8,10 @@ import pytest
 
 from client import spmd
 
+if jax.config.jax_platforms == 'proxy':
+  import pathwaysutils
+  pathwaysutils.initialize()  # JAX before 0.12 knows the backend only so
+
 
 @pytest.fixture(scope='session')
 def devices():

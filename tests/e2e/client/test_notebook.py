@@ -81,6 +81,5 @@ def test_one_slice_feeds_the_other(slices):
 @pytest.mark.cluster
 def test_pathwaysutils(devices):
   import pathwaysutils
-  pathwaysutils.initialize()
   assert pathwaysutils.is_pathways_backend_used()
   assert jax.devices()[:16] == devices
