@@ -11,17 +11,15 @@ namespace openpathways::worker {
 Program::Program(const LoadExecutable& request, collectives::WorkerId self, std::shared_ptr<Stats> stats)
     : stats_(std::move(stats)), executable_(promise_.future()) {
   stats_->executables.fetch_add(1, std::memory_order_relaxed);
-  auto placement = std::make_shared<collectives::Placement>();
   absl::Status valid = CheckPlacement(request);
   if (valid.ok()) {
     for (uint32_t participant : request.placement()) {
       const collectives::WorkerId worker = request.participants(participant).worker_id();
-      if (worker == self) local_devices_.push_back(placement->size());
-      placement->push_back(worker);
+      if (worker == self) local_devices_.push_back(static_cast<int64_t>(placement_.size()));
+      placement_.push_back(worker);
     }
     if (local_devices_.empty()) valid = absl::InvalidArgumentError("the program has no device on this worker");
   }
-  placement_ = std::move(placement);
   if (!valid.ok()) promise_.Set(valid);
 }
 

@@ -41,7 +41,8 @@ class Program : public std::enable_shared_from_this<Program> {
 
   // Logical devices that are this worker's, ascending.
   const std::vector<int64_t>& local_devices() const { return local_devices_; }
-  const std::shared_ptr<const collectives::Placement>& placement() const { return placement_; }
+  // Whoever holds it keeps the program, and so the descriptors, alive.
+  std::shared_ptr<const collectives::Placement> placement() { return {shared_from_this(), &placement_}; }
   // The collective that a custom call's attribute describes (base64 of a CollectiveDescriptor). Parsed once; valid
   // while the program lives.
   absl::StatusOr<const hlo::CollectiveDescriptor*> Descriptor(absl::string_view attribute);
@@ -54,7 +55,7 @@ class Program : public std::enable_shared_from_this<Program> {
   const std::shared_ptr<Stats> stats_;
   Promise<ExecutableRef> promise_;
   const Future<ExecutableRef> executable_;
-  std::shared_ptr<const collectives::Placement> placement_;
+  collectives::Placement placement_;
   std::vector<int64_t> local_devices_;
 
   absl::Mutex mu_;
