@@ -47,6 +47,9 @@ class Process:
     except FileNotFoundError:
       return False
 
+  def command(self):
+    return pathlib.Path(f'/proc/{self.pid}/cmdline').read_text().split('\0')[:-1]
+
   def kill(self, number=signal.SIGKILL):
     os.kill(self.pid, number)
 
