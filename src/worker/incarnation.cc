@@ -8,6 +8,14 @@
 #include "base/status.h"
 
 namespace openpathways::worker {
+namespace {
+
+struct EngineAndPeers {
+  std::shared_ptr<Peers> peers;  // outlives the engine
+  std::unique_ptr<collectives::Engine> engine;
+};
+
+}  // namespace
 
 Incarnation::Incarnation(const Identity& identity, transport::Transport* transport, ThreadPool* pool,
                          std::shared_ptr<Stats> stats)
@@ -18,12 +26,12 @@ Incarnation::Incarnation(const Identity& identity, transport::Transport* transpo
   resources_.stats = std::move(stats);
   resources_.incoming = std::make_shared<IncomingTransfers>();
   resources_.peers = std::make_shared<Peers>(transport, identity.worker_id);
-  // Launches may outlive this object; the engine sends through the peers until it is gone.
+  // Launches may outlive this object: the engine, which they hold, keeps the peers that it sends through.
   const int threads = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
-  std::unique_ptr<collectives::Engine> engine =
-      collectives::Engine::Create(identity.worker_id, resources_.peers.get(), threads);
-  resources_.engine = std::shared_ptr<collectives::Engine>(
-      engine.release(), [peers = resources_.peers](collectives::Engine* engine) { delete engine; });
+  auto held = std::make_shared<EngineAndPeers>();
+  held->peers = resources_.peers;
+  held->engine = collectives::Engine::Create(identity.worker_id, resources_.peers.get(), threads);
+  resources_.engine = std::shared_ptr<collectives::Engine>(held, held->engine.get());
   resources_.peers->SetOnLost([engine = std::weak_ptr<collectives::Engine>(resources_.engine),
                                incoming = resources_.incoming](WorkerId peer, const absl::Status& status) {
     incoming->OnPeerLost(peer, status);
