@@ -8,7 +8,7 @@
 
 namespace openpathways::proxy {
 namespace {
-constexpr int64_t kPieceSize = 2 << 20;
+constexpr int64_t kPieceSize = 1 << 20;
 }  // namespace
 
 LookupReactor::LookupReactor(const grpc::ByteBuffer& request, const SessionRegistry& sessions) {

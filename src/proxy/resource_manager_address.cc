@@ -12,7 +12,7 @@ std::string HostFromEnvironment(const std::string& wanted) {
   for (const std::string& name : {wanted, std::string("PATHWAYS_HEAD"), std::string("HOST_ADDRESS")}) {
     if (const char* value = std::getenv(name.c_str()); value != nullptr && *value != '\0') return value;
   }
-  spdlog::warn("neither {} nor PATHWAYS_HEAD nor HOST_ADDRESS is set: the resource manager is looked for on this host",
+  spdlog::warn("the environment sets neither {} nor HOST_ADDRESS: the resource manager is looked for on this host",
                wanted);
   return "localhost";
 }
