@@ -162,7 +162,7 @@ class KindTest : public testing::TestWithParam<Descriptor::Kind> {};
 
 TEST_P(KindTest, SmallArraysOfEveryType) {
   Random random(GetParam());
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < 2; ++round) {
     for (PrimitiveType type : AllTypes()) {
       if (!Supports(GetParam(), type)) continue;
       const Placement placement = RandomPlacement(random, 5);
@@ -224,7 +224,7 @@ TEST(EngineTest, LongChainOfLocalCollectives) {
   descriptor.add_results()->set_element_type(static_cast<int>(PrimitiveType::kS32));
   descriptor.add_groups()->add_devices(1);
   descriptor.mutable_groups(0)->add_devices(0);
-  constexpr int kLength = 200'000;
+  constexpr int kLength = 50'000;
   Random random(1);
   const std::vector<Descriptor> program = {descriptor};
   const std::vector<int> sequence(kLength, 0);
