@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
@@ -63,6 +64,11 @@ absl::Status Api::ToStatus(PJRT_Error* error) const {
   auto destroy = MakeArgs<PJRT_Error_Destroy_Args>();
   destroy.error = error;
   table_->PJRT_Error_Destroy(&destroy);
+  // The CPU plugin loses the code of a failed allocation when it wraps the message.
+  if (status.code() != absl::StatusCode::kResourceExhausted &&
+      absl::StrContains(status.message(), "Out of memory allocating")) {
+    return absl::ResourceExhaustedError(status.message());
+  }
   return status;
 }
 

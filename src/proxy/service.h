@@ -30,7 +30,7 @@ class Service : public service_internal::CallbackService {
  public:
   struct Options {
     std::string large_transfer_directory;  // see DiskStore
-    int64_t host_buffer_budget = 512 << 20;
+    int64_t host_buffer_budget = 128 << 20;
   };
   explicit Service(Options options);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kMetadataKey[] = "ifrt-proxy-grpc-host-buffer-store-metadata-bin";
 // Of one buffer; enough to keep a fast connection busy.
-constexpr int64_t kMaxWaiting = 16 << 20;
+constexpr int64_t kMaxWaiting = 8 << 20;
 
 absl::StatusOr<wire::GrpcHostBufferStoreMetadata> ReadMetadata(const grpc::CallbackServerContext& context) {
   auto it = context.client_metadata().find(kMetadataKey);
