@@ -209,6 +209,22 @@ TEST_F(CommandsTest, ADeadWorkerIsShownAndReplacedByUp) {
   }
 }
 
+TEST_F(CommandsTest, ADeadResourceManagerIsReplacedByUp) {
+  ASSERT_EQ(Up().code, 0);
+  const ClusterState before = State();
+  const ServerRecord rm = *before.Find(Role::kResourceManager);
+  kill(rm.process.pid, SIGKILL);
+  while (IsAlive(rm.process)) absl::SleepFor(absl::Milliseconds(2));
+  EXPECT_THAT(Pathways("status").output, HasSubstr("no answer from the resource manager"));
+  const Outcome up = Up();
+  EXPECT_EQ(up.code, 0) << up.output;
+  const ClusterState after = State();
+  EXPECT_NE(after.Find(Role::kResourceManager)->process, rm.process);
+  for (const ServerRecord& server : before.servers) {
+    EXPECT_EQ(IsAlive(server.process), server.role != Role::kResourceManager) << server.name();
+  }
+}
+
 TEST_F(CommandsTest, AClusterWithoutAProxyIsStartedAnew) {
   ASSERT_EQ(Up().code, 0);
   const ClusterState before = State();

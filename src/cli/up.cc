@@ -127,10 +127,10 @@ class UpCommand {
   }
 
  private:
-  // Clients can use it, or could if dead workers were replaced.
+  // Clients can use it, or could if what has died were started again: workers and proxy outlive the resource manager,
+  // and the others outlive a worker. Only the proxy takes the clients' sessions with it.
   static bool IsUsable(const ClusterState& state) {
-    return state.ready && state.boot_id == BootId() && IsAlive(state.Find(Role::kResourceManager)->process) &&
-           IsAlive(state.Find(Role::kProxy)->process);
+    return state.ready && state.boot_id == BootId() && IsAlive(state.Find(Role::kProxy)->process);
   }
 
   absl::StatusOr<int> OnRunning(ClusterState& state) {
@@ -168,7 +168,9 @@ class UpCommand {
 
   // Ends workers whose process is there but which the cluster has given up, for example because they were frozen.
   static absl::Status EndLostWorkers(const ClusterState& state) {
-    const std::string rm_address = absl::StrCat("127.0.0.1:", state.Find(Role::kResourceManager)->port);
+    const ServerRecord& rm = *state.Find(Role::kResourceManager);
+    if (!IsAlive(rm.process)) return absl::OkStatus();  // the workers will tell the next one that they are there
+    const std::string rm_address = absl::StrCat("127.0.0.1:", rm.port);
     ASSIGN_OR_RETURN(resource_manager::ClusterStatus status, AskResourceManager(rm_address, absl::Seconds(5)));
     std::vector<ProcessId> lost;
     for (const resource_manager::Slot& slot : status.cluster().slots()) {
