@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -54,7 +55,7 @@ class Process:
     os.kill(self.pid, number)
 
   def memory(self, key='VmRSS'):
-    """Bytes, by a key of /proc/<pid>/status such as VmRSS or VmHWM (the highest VmRSS so far)."""
+    """Bytes, by a key of /proc/<pid>/status such as VmRSS or RssAnon."""
     text = pathlib.Path(f'/proc/{self.pid}/status').read_text()
     return int(re.search(rf'^{key}:\s+(\d+) kB', text, re.M)[1]) * 1024
 
@@ -72,9 +73,23 @@ class Process:
           found.add(int(words[1].rsplit(':', 1)[1], 16))
     return sorted(found)
 
-  def reset_peak(self):
-    """Makes VmHWM begin anew from the present size."""
-    pathlib.Path(f'/proc/{self.pid}/clear_refs').write_text('5')
+  @contextlib.contextmanager
+  def watched_memory(self):
+    """Yields a list whose only element is the highest private memory (RssAnon, in bytes) since. Shared memory is another
+    matter: what a worker lends to the proxy counts in both, but is there once."""
+    peak, done = [self.memory('RssAnon')], threading.Event()
+
+    def watch():
+      while not done.wait(0.02):
+        peak[0] = max(peak[0], self.memory('RssAnon'))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+      yield peak
+    finally:
+      done.set()
+      watcher.join()
 
   def threads(self):
     return len(os.listdir(f'/proc/{self.pid}/task'))
