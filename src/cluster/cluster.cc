@@ -1,12 +1,12 @@
 #include "cluster/cluster.h"
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 #include <random>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "base/logging.h"
 #include "base/status.h"
 #include "cluster/delayed_tasks.h"
@@ -45,7 +45,7 @@ class Cluster::Places : public std::enable_shared_from_this<Places> {
 
   const std::vector<topology::SliceTopology>& slices() const { return slices_; }
   WorkerRef worker(int slice, int host) const {
-    absl::ReaderMutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     return places_[first_place_[slice] + host].worker;
   }
   const std::shared_ptr<Dispatcher>& dispatcher() const { return dispatcher_; }
@@ -63,20 +63,21 @@ class Cluster::Places : public std::enable_shared_from_this<Places> {
   void OnSlot(const resource_manager::Slot& slot);
   void OnLost(const WorkerRef& worker);
   void Reconnect(int slice, int host, uint64_t worker_id, absl::Duration pause);
-  Place* Find(int slice, int host) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Place* Find(int slice, int host);  // REQUIRES: mu_ is held
 
   const uint64_t controller_id_;
   const std::shared_ptr<Dispatcher> dispatcher_;
   std::vector<topology::SliceTopology> slices_;  // set once, before AwaitShape returns
   std::vector<int> first_place_;                 // of each slice; as slices_
 
-  mutable absl::Mutex mu_;
-  transport::Transport* transport_ ABSL_GUARDED_BY(mu_);  // null after Shutdown
-  std::vector<Place> places_ ABSL_GUARDED_BY(mu_);
-  bool have_shape_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status shape_status_ ABSL_GUARDED_BY(mu_);
-  std::string shape_ ABSL_GUARDED_BY(mu_);  // instance types, to notice another cluster
-  std::unique_ptr<DelayedTasks> reconnects_ ABSL_GUARDED_BY(mu_) = std::make_unique<DelayedTasks>();
+  mutable std::mutex mu_;            // guards what follows
+  transport::Transport* transport_;  // null after Shutdown
+  std::vector<Place> places_;
+  bool have_shape_ = false;
+  std::condition_variable shape_known_;
+  absl::Status shape_status_;
+  std::string shape_;  // instance types, to notice another cluster
+  std::unique_ptr<DelayedTasks> reconnects_ = std::make_unique<DelayedTasks>();
 };
 
 WorkerRef Cluster::Places::NewWorker(int slice, int host) {
@@ -108,15 +109,16 @@ void Cluster::Places::SetShape(const resource_manager::ClusterSnapshot& snapshot
       }
     }
   }
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   places_ = std::move(places);
   shape_status_ = slices.status();
   have_shape_ = true;
+  shape_known_.notify_all();
 }
 
 absl::Status Cluster::Places::AwaitShape() {
-  absl::MutexLock lock(&mu_);
-  mu_.Await(absl::Condition(&have_shape_));
+  std::unique_lock lock(mu_);
+  shape_known_.wait(lock, [this] { return have_shape_; });
   return shape_status_;
 }
 
@@ -131,7 +133,7 @@ void Cluster::Places::OnSnapshot(const resource_manager::ClusterSnapshot& snapsh
   for (const std::string& type : snapshot.instance_type()) absl::StrAppend(&shape, type, ",");
   bool first = false;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     first = !have_shape_;
     if (first) shape_ = shape;
     if (shape_ != shape) {
@@ -150,7 +152,7 @@ void Cluster::Places::OnSlot(const resource_manager::Slot& slot) {
   WorkerRef connect;
   transport::Transport* transport = nullptr;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     Place* place = Find(slot.slice(), slot.host());
     if (place == nullptr || transport_ == nullptr) return;
     transport = transport_;
@@ -187,7 +189,7 @@ void Cluster::Places::OnLost(const WorkerRef& worker) {
   std::vector<WorkerRef> others;
   bool reconnect = false;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     if (transport_ == nullptr) return;
     for (const Place& place : places_) {
       if (place.worker != worker && place.worker->settled() && !place.worker->lost()) others.push_back(place.worker);
@@ -219,7 +221,7 @@ void Cluster::Places::Reconnect(int slice, int host, uint64_t worker_id, absl::D
       if (places == nullptr) return;
       bool wanted = false;
       {
-        absl::MutexLock lock(&places->mu_);
+        std::lock_guard lock(places->mu_);
         Place* place = places->Find(worker->slice(), worker->host());
         wanted = place->worker_id == worker_id && place->registered && place->worker->lost();
         if (wanted) place->worker = worker;
@@ -232,7 +234,7 @@ void Cluster::Places::Reconnect(int slice, int host, uint64_t worker_id, absl::D
       if (places == nullptr) return;
       bool current = false;
       {
-        absl::MutexLock lock(&places->mu_);
+        std::lock_guard lock(places->mu_);
         current = places->Find(worker->slice(), worker->host())->worker == worker;
       }
       // Once it was the place's worker it is lost as any other; before that it was only another failed attempt.
@@ -240,12 +242,12 @@ void Cluster::Places::Reconnect(int slice, int host, uint64_t worker_id, absl::D
       places->Reconnect(worker->slice(), worker->host(), worker_id, std::min(pause * 2, kLongestReconnect));
     };
     auto worker = std::make_shared<Worker>(slice, host, places->controller_id_, std::move(listener));
-    absl::MutexLock lock(&places->mu_);
+    std::lock_guard lock(places->mu_);
     const Place* place = places->Find(slice, host);
     if (places->transport_ == nullptr || place->worker_id != worker_id || !place->registered) return;
     worker->Connect(*places->transport_, worker_id, place->address);
   };
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   if (reconnects_ != nullptr) reconnects_->RunAfter(pause, std::move(attempt));
 }
 
@@ -253,7 +255,7 @@ void Cluster::Places::Shutdown() {
   std::vector<Place> places;
   std::unique_ptr<DelayedTasks> reconnects;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     transport_ = nullptr;
     places = places_;
     reconnects = std::move(reconnects_);

@@ -1,8 +1,7 @@
 #include "cluster/delayed_tasks.h"
 
+#include <mutex>
 #include <utility>
-
-#include "absl/time/clock.h"
 
 namespace openpathways::cluster {
 
@@ -10,26 +9,30 @@ DelayedTasks::DelayedTasks() : thread_([this] { Run(); }) {}
 
 DelayedTasks::~DelayedTasks() {
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     stopping_ = true;
-    changed_.Signal();
+    changed_.notify_one();
   }
   thread_.join();
 }
 
 void DelayedTasks::RunAfter(absl::Duration delay, absl::AnyInvocable<void()> task) {
-  absl::MutexLock lock(&mu_);
-  auto position = tasks_.emplace(absl::Now() + delay, std::move(task));
-  if (position == tasks_.begin()) changed_.Signal();
+  std::lock_guard lock(mu_);
+  auto position = tasks_.emplace(std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(delay), std::move(task));
+  if (position == tasks_.begin()) changed_.notify_one();
 }
 
 void DelayedTasks::Run() {
   while (true) {
     absl::AnyInvocable<void()> task;
     {
-      absl::MutexLock lock(&mu_);
-      while (!stopping_ && (tasks_.empty() || tasks_.begin()->first > absl::Now())) {
-        changed_.WaitWithDeadline(&mu_, tasks_.empty() ? absl::InfiniteFuture() : tasks_.begin()->first);
+      std::unique_lock lock(mu_);
+      while (!stopping_ && (tasks_.empty() || tasks_.begin()->first > std::chrono::steady_clock::now())) {
+        if (tasks_.empty()) {
+          changed_.wait(lock);
+        } else {
+          changed_.wait_until(lock, Time(tasks_.begin()->first));
+        }
       }
       if (stopping_) return;
       task = std::move(tasks_.begin()->second);

@@ -2,12 +2,13 @@
 #ifndef OPENPATHWAYS_CLUSTER_DELAYED_TASKS_H_
 #define OPENPATHWAYS_CLUSTER_DELAYED_TASKS_H_
 
+#include <chrono>
+#include <condition_variable>
 #include <map>
+#include <mutex>
 #include <thread>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
 namespace openpathways::cluster {
@@ -21,12 +22,14 @@ class DelayedTasks {
   void RunAfter(absl::Duration delay, absl::AnyInvocable<void()> task);
 
  private:
+  using Time = std::chrono::steady_clock::time_point;
+
   void Run();
 
-  absl::Mutex mu_;
-  absl::CondVar changed_;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::multimap<absl::Time, absl::AnyInvocable<void()>> tasks_ ABSL_GUARDED_BY(mu_);
+  std::mutex mu_;  // guards what follows
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::multimap<Time, absl::AnyInvocable<void()>> tasks_;
   std::thread thread_;
 };
 

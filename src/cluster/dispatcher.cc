@@ -1,6 +1,7 @@
 #include "cluster/dispatcher.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include "cluster/command_names.h"
 
@@ -15,11 +16,8 @@ bool Dispatcher::DependsOnWaiting(const Outgoing& outgoing) const {
   if (waiting_.empty()) return false;
   const worker::Command& command = outgoing.command;
   bool depends = false;
-  ForEachUsedName(command, [&](uint64_t name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    depends = depends || made_by_waiting_.contains(name);
-  });
-  auto destroys = [&](uint64_t name)
-                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { depends = depends || used_by_waiting_.contains(name); };
+  ForEachUsedName(command, [&](uint64_t name) { depends = depends || made_by_waiting_.contains(name); });
+  auto destroys = [&](uint64_t name) { depends = depends || used_by_waiting_.contains(name); };
   if (command.has_delete_buffers() || command.has_unload_executable()) {
     ForEachUsedName(command, destroys);
   } else if (command.has_execute() && outgoing.donates) {
@@ -34,16 +32,14 @@ bool Dispatcher::MustWait(const Operation& operation) const {
     return true;
   }
   return std::any_of(operation.parts.begin(), operation.parts.end(),
-                     [this](const Operation::Part& part)
-                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return DependsOnWaiting(part.outgoing); });
+                     [this](const Operation::Part& part) { return DependsOnWaiting(part.outgoing); });
 }
 
 void Dispatcher::SetAside(Operation operation) {
   for (const Operation::Part& part : operation.parts) {
-    ForEachUsedName(part.outgoing.command,
-                    [this](uint64_t name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { used_by_waiting_.insert(name); });
+    ForEachUsedName(part.outgoing.command, [this](uint64_t name) { used_by_waiting_.insert(name); });
     ForEachMadeName(part.outgoing.command, part.outgoing.num_result_buffers,
-                    [this](uint64_t name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { made_by_waiting_.insert(name); });
+                    [this](uint64_t name) { made_by_waiting_.insert(name); });
   }
   waiting_.push_back(std::move(operation));
   any_waiting_.store(true, std::memory_order_release);
@@ -75,7 +71,7 @@ void Dispatcher::Dispatch(Operation operation) {
   LostParts lost;
   std::vector<WorkerRef> touched;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     if (MustWait(operation)) return SetAside(std::move(operation));
     Enter(std::move(operation), lost, touched);
   }
@@ -105,7 +101,7 @@ void Dispatcher::OnSettled() {
   LostParts lost;
   std::vector<WorkerRef> touched;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     std::list<Operation> operations;
     operations.swap(waiting_);
     made_by_waiting_.clear();

@@ -16,12 +16,11 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/synchronization/mutex.h"
 #include "cluster/delayed_tasks.h"
 #include "cluster/worker.h"
 
@@ -55,19 +54,22 @@ class Dispatcher {
  private:
   using LostParts = std::vector<Operation::Part>;
 
-  bool MustWait(const Operation& operation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool DependsOnWaiting(const Outgoing& outgoing) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SetAside(Operation operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // REQUIRES, for these: mu_ is held.
+  bool MustWait(const Operation& operation) const;
+  bool DependsOnWaiting(const Outgoing& outgoing) const;
+  void SetAside(Operation operation);
   // Appends all parts; those for lost workers end in `lost`, the workers of the others in `touched`.
-  void Enter(Operation operation, LostParts& lost, std::vector<WorkerRef>& touched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Enter(Operation operation, LostParts& lost, std::vector<WorkerRef>& touched);
+
+  // Sends what was appended and answers what was not; without the lock.
   static void Finish(LostParts lost, const std::vector<WorkerRef>& touched);
 
   std::atomic<uint64_t> next_name_ = 1;
-  absl::Mutex mu_;
-  uint64_t last_launch_ ABSL_GUARDED_BY(mu_) = 0;
-  std::list<Operation> waiting_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_set<uint64_t> made_by_waiting_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_set<uint64_t> used_by_waiting_ ABSL_GUARDED_BY(mu_);
+  std::mutex mu_;  // guards what follows
+  uint64_t last_launch_ = 0;
+  std::list<Operation> waiting_;
+  absl::flat_hash_set<uint64_t> made_by_waiting_;
+  absl::flat_hash_set<uint64_t> used_by_waiting_;
   // Whether waiting_ has anything; lets single commands pass without the lock in the ordinary case. A command that
   // depends on a waiting operation is issued after it, so it cannot miss the change.
   std::atomic<bool> any_waiting_ = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +13,7 @@
 namespace openpathways::cluster {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr std::chrono::seconds kPatience(60);
 
 transport::Buffer Copy(const std::string& bytes) {
   auto owner = std::make_shared<std::string>(bytes);
@@ -42,12 +43,12 @@ FakeWorker::~FakeWorker() { Kill(); }
 void FakeWorker::Kill() {
   std::unique_ptr<transport::Transport> transport = std::move(transport_);
   transport.reset();
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   connection_.reset();
 }
 
 transport::ConnectionCallbacks FakeWorker::Accept(transport::ConnectionRef connection) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   connection_ = std::move(connection);
   greeted_ = false;
   transport::ConnectionCallbacks callbacks;
@@ -57,7 +58,7 @@ transport::ConnectionCallbacks FakeWorker::Accept(transport::ConnectionRef conne
 }
 
 void FakeWorker::OnMessage(transport::Message message) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   if (!greeted_) {
     worker::Hello hello;
     if (!hello.ParseFromString(message.header) || hello.role() != worker::Hello::CONTROLLER ||
@@ -77,10 +78,11 @@ void FakeWorker::OnMessage(transport::Message message) {
   Account(command);
   if (answering_) Answer(command);
   commands_.push_back({std::move(command), std::move(message.payload)});
+  changed_.notify_all();
 }
 
 void FakeWorker::Account(const worker::Command& command) {
-  ForEachUsedName(command, [this](uint64_t name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  ForEachUsedName(command, [this](uint64_t name) {
     if (!buffers_.contains(name) && !executables_.contains(name)) Violation(absl::StrCat("unknown name ", name));
   });
   if (command.has_delete_buffers()) {
@@ -94,7 +96,7 @@ void FakeWorker::Account(const worker::Command& command) {
     if (command.has_execute()) {
       results = int64_t{executables_[command.execute().executable()]} * command.execute().num_results();
     }
-    ForEachMadeName(command, results, [this](uint64_t name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    ForEachMadeName(command, results, [this](uint64_t name) {
       if (!buffers_.insert(name).second) Violation(absl::StrCat("buffer ", name, " made twice"));
     });
   }
@@ -137,54 +139,53 @@ void FakeWorker::SendReply(uint64_t request, const absl::Status& status, int64_t
 }
 
 void FakeWorker::Reply(uint64_t request, const absl::Status& status) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   SendReply(request, status, 0, {});
 }
 
 void FakeWorker::SetAnswering(bool answering) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   answering_ = answering;
 }
 
 void FakeWorker::SetBytes(uint64_t buffer, std::string bytes) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   bytes_[buffer] = std::move(bytes);
 }
 
 std::vector<FakeWorker::Received> FakeWorker::Await(worker::Command::CommandCase kind, size_t count) {
   std::vector<Received> found;
-  auto enough = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  auto enough = [&]() {
     found.clear();
     std::copy_if(commands_.begin(), commands_.end(), std::back_inserter(found),
                  [&](const Received& received) { return received.command.command_case() == kind; });
     return found.size() >= count;
   };
-  absl::MutexLock lock(&mu_);
-  EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&enough), kPatience))
+  std::unique_lock lock(mu_);
+  EXPECT_TRUE(changed_.wait_for(lock, kPatience, enough))
       << found.size() << " commands of kind " << kind << " came, not " << count;
   found.resize(std::max(found.size(), count));
   return found;
 }
 
 std::vector<FakeWorker::Received> FakeWorker::commands() {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   return commands_;
 }
 
 std::vector<std::string> FakeWorker::violations() {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   return violations_;
 }
 
 void FakeWorker::AwaitBuffers(size_t count) {
-  auto reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return buffers_.size() == count; };
-  absl::MutexLock lock(&mu_);
-  EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&reached), kPatience))
-      << buffers_.size() << " buffers are held, not " << count;
+  auto reached = [&]() { return buffers_.size() == count; };
+  std::unique_lock lock(mu_);
+  EXPECT_TRUE(changed_.wait_for(lock, kPatience, reached)) << buffers_.size() << " buffers are held, not " << count;
 }
 
 size_t FakeWorker::executables() {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   return executables_.size();
 }
 

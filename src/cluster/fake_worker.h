@@ -3,15 +3,15 @@
 #ifndef OPENPATHWAYS_CLUSTER_FAKE_WORKER_H_
 #define OPENPATHWAYS_CLUSTER_FAKE_WORKER_H_
 
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "transport/transport.h"
 #include "worker/worker.pb.h"
 
@@ -51,25 +51,25 @@ class FakeWorker {
  private:
   transport::ConnectionCallbacks Accept(transport::ConnectionRef connection);
   void OnMessage(transport::Message message);
-  void Account(const worker::Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Answer(const worker::Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SendReply(uint64_t request, const absl::Status& status, int64_t size, transport::Buffer payload)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Violation(const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { violations_.push_back(text); }
+  void Account(const worker::Command& command);
+  void Answer(const worker::Command& command);
+  void SendReply(uint64_t request, const absl::Status& status, int64_t size, transport::Buffer payload);
+  void Violation(const std::string& text) { violations_.push_back(text); }
 
   const uint64_t id_;
   const int num_devices_;
   std::string address_;
-  absl::Mutex mu_;
-  bool greeted_ ABSL_GUARDED_BY(mu_) = false;
-  bool answering_ ABSL_GUARDED_BY(mu_) = true;
-  transport::ConnectionRef connection_ ABSL_GUARDED_BY(mu_);
-  std::vector<Received> commands_ ABSL_GUARDED_BY(mu_);
-  std::set<uint64_t> buffers_ ABSL_GUARDED_BY(mu_);
-  std::map<uint64_t, int> executables_ ABSL_GUARDED_BY(mu_);  // to its number of local devices
-  std::map<uint64_t, std::string> bytes_ ABSL_GUARDED_BY(mu_);
-  std::map<uint64_t, std::string> reads_ ABSL_GUARDED_BY(mu_);  // what is left of each
-  std::vector<std::string> violations_ ABSL_GUARDED_BY(mu_);
+  std::mutex mu_;  // guards what follows
+  std::condition_variable changed_;
+  bool greeted_ = false;
+  bool answering_ = true;
+  transport::ConnectionRef connection_;
+  std::vector<Received> commands_;
+  std::set<uint64_t> buffers_;
+  std::map<uint64_t, int> executables_;  // to its number of local devices
+  std::map<uint64_t, std::string> bytes_;
+  std::map<uint64_t, std::string> reads_;  // what is left of each
+  std::vector<std::string> violations_;
   std::unique_ptr<transport::Transport> transport_;  // last: its thread uses all of the above
 };
 

@@ -3,14 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/logging.h"
@@ -22,9 +23,9 @@ namespace {
 
 using resource_manager::ResourceManager;
 
-constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
-constexpr absl::Duration kLongestPause = absl::Seconds(2);
-constexpr absl::Duration kReportInterval = absl::Seconds(1);  // the RM asks for one every 2 s at least
+constexpr std::chrono::milliseconds kFirstPause(100);
+constexpr std::chrono::milliseconds kLongestPause(2000);
+constexpr std::chrono::seconds kReportInterval(1);  // the RM asks for one every 2 s at least
 constexpr int kMaxAllocateAttempts = 10;
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
@@ -57,16 +58,16 @@ class GrpcMembership : public Membership {
 
   ~GrpcMembership() override {
     {
-      absl::MutexLock lock(&mu_);
+      std::lock_guard lock(mu_);
       stopping_ = true;
       for (grpc::ClientContext* context : contexts_) context->TryCancel();
+      changed_.notify_all();
     }
     if (watcher_.joinable()) watcher_.join();
     if (reporter_.joinable()) reporter_.join();
     // Allocations answer on gRPC's threads; they touch this object.
-    absl::MutexLock lock(&mu_);
-    mu_.Await(absl::Condition(
-        +[](GrpcMembership* self) { return self->contexts_.empty(); }, this));
+    std::unique_lock lock(mu_);
+    changed_.wait(lock, [this] { return contexts_.empty(); });
   }
 
   void Start(SnapshotCallback on_snapshot) override {
@@ -83,9 +84,10 @@ class GrpcMembership : public Membership {
   }
 
   void SetClientCount(int clients) override {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     clients_ = clients;
     report_due_ = true;
+    changed_.notify_all();
   }
 
  private:
@@ -99,32 +101,33 @@ class GrpcMembership : public Membership {
 
   // A context that the destructor can cancel; false once it has begun.
   bool Enter(grpc::ClientContext* context) {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     if (stopping_) return false;
     contexts_.insert(context);
     return true;
   }
   void Leave(grpc::ClientContext* context) {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     contexts_.erase(context);
+    changed_.notify_all();
   }
 
   // Repeats `stream` (which returns when its RPC has ended, true if it had worked for a while) until the end.
   template <typename Stream>
   void RunFor(const char* purpose, Stream stream) {
-    absl::Duration pause = kFirstPause;
+    std::chrono::milliseconds pause = kFirstPause;
     absl::Time last_log = absl::InfinitePast();
     while (true) {
       auto [worked, status] = stream();
       if (worked) pause = kFirstPause;
-      absl::MutexLock lock(&mu_);
+      std::unique_lock lock(mu_);
       if (stopping_) return;
       if (absl::Now() - last_log > absl::Seconds(10)) {
         last_log = absl::Now();
         spdlog::warn("cannot {} at the resource manager ({}): {}; trying again", purpose,
-                     options_.resource_manager_address, status.error_message());
+                     options_.resource_manager_address, status.ok() ? "the stream has ended" : status.error_message());
       }
-      mu_.AwaitWithTimeout(absl::Condition(&stopping_), pause);
+      changed_.wait_for(lock, pause, [this] { return stopping_; });
       pause = std::min(pause * 2, kLongestPause);
     }
   }
@@ -156,16 +159,14 @@ class GrpcMembership : public Membership {
     bool worked = false;
     while (true) {
       {
-        absl::MutexLock lock(&mu_);
+        std::lock_guard lock(mu_);
         report.set_clients(clients_);
         report_due_ = false;
       }
       if (!stream->Write(report)) break;
       worked = true;
-      absl::MutexLock lock(&mu_);
-      mu_.AwaitWithTimeout(absl::Condition(
-                               +[](GrpcMembership* self) { return self->stopping_ || self->report_due_; }, this),
-                           kReportInterval);
+      std::unique_lock lock(mu_);
+      changed_.wait_for(lock, kReportInterval, [this] { return stopping_ || report_due_; });
       if (stopping_) break;
     }
     stream->WritesDone();
@@ -182,7 +183,7 @@ class GrpcMembership : public Membership {
     call->context->set_wait_for_ready(true);
     ++call->attempts;
     {
-      absl::MutexLock lock(&mu_);
+      std::lock_guard lock(mu_);
       call->request.set_above_device_id(largest_device_id_);
     }
     grpc::ClientContext* context = call->context.get();
@@ -200,7 +201,7 @@ class GrpcMembership : public Membership {
     if (status.ok()) {
       const auto& ids = call->response.slice_first_device_id();
       {
-        absl::MutexLock lock(&mu_);
+        std::lock_guard lock(mu_);
         for (int32_t id : ids) largest_device_id_ = std::max(largest_device_id_, id);
       }
       call->promise.Set(std::vector<int32_t>(ids.begin(), ids.end()));
@@ -218,12 +219,13 @@ class GrpcMembership : public Membership {
   const Options options_;
   const std::unique_ptr<ResourceManager::Stub> stub_;
   SnapshotCallback on_snapshot_;
-  absl::Mutex mu_;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  bool report_due_ ABSL_GUARDED_BY(mu_) = false;
-  int clients_ ABSL_GUARDED_BY(mu_) = 0;
-  int32_t largest_device_id_ ABSL_GUARDED_BY(mu_) = 0;
-  absl::flat_hash_set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mu_);
+  std::mutex mu_;                    // guards what follows
+  std::condition_variable changed_;  // stopping_, report_due_, contexts_
+  bool stopping_ = false;
+  bool report_due_ = false;
+  int clients_ = 0;
+  int32_t largest_device_id_ = 0;
+  absl::flat_hash_set<grpc::ClientContext*> contexts_;
   std::thread watcher_;
   std::thread reporter_;
 };

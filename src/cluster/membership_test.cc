@@ -1,10 +1,10 @@
 #include "cluster/membership.h"
 
-#include <deque>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr std::chrono::seconds kPatience(60);
 
 // As much of a resource manager as a controller talks to.
 class FakeResourceManager : public resource_manager::ResourceManager::Service {
@@ -28,8 +28,9 @@ class FakeResourceManager : public resource_manager::ResourceManager::Service {
   }
   ~FakeResourceManager() override {
     {
-      absl::MutexLock lock(&mu_);
+      std::lock_guard lock(mu_);
       stopping_ = true;
+      changed_.notify_all();
     }
     server_->Shutdown(std::chrono::system_clock::now());
   }
@@ -37,29 +38,30 @@ class FakeResourceManager : public resource_manager::ResourceManager::Service {
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
 
   void Push(uint64_t version) {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     version_ = version;
+    changed_.notify_all();
   }
   int AwaitClients(int clients) {
-    auto reported = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return clients_ == clients; };
-    absl::MutexLock lock(&mu_);
-    mu_.AwaitWithTimeout(absl::Condition(&reported), kPatience);
+    auto reported = [&]() { return clients_ == clients; };
+    std::unique_lock lock(mu_);
+    changed_.wait_for(lock, kPatience, reported);
     return clients_;
   }
   int32_t last_above() {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     return last_above_;
   }
 
   grpc::Status Watch(grpc::ServerContext* context, const resource_manager::WatchRequest* request,
                      grpc::ServerWriter<resource_manager::ClusterSnapshot>* writer) override {
     uint64_t sent = 0;
-    auto changed = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || version_ != sent; };
+    auto changed = [&]() { return stopping_ || version_ != sent; };
     while (!context->IsCancelled()) {
       resource_manager::ClusterSnapshot snapshot;
       {
-        absl::MutexLock lock(&mu_);
-        mu_.AwaitWithTimeout(absl::Condition(&changed), absl::Milliseconds(20));
+        std::unique_lock lock(mu_);
+        changed_.wait_for(lock, std::chrono::milliseconds(20), changed);
         if (stopping_) break;
         if (version_ == sent) continue;
         snapshot.set_version(sent = version_);
@@ -73,15 +75,16 @@ class FakeResourceManager : public resource_manager::ResourceManager::Service {
       grpc::ServerReaderWriter<resource_manager::ProxyAccepted, resource_manager::ProxyReport>* stream) override {
     resource_manager::ProxyReport report;
     while (stream->Read(&report)) {
-      absl::MutexLock lock(&mu_);
+      std::lock_guard lock(mu_);
       clients_ = report.clients();
+      changed_.notify_all();
     }
     return grpc::Status::OK;
   }
   grpc::Status AllocateDeviceIds(grpc::ServerContext* context,
                                  const resource_manager::AllocateDeviceIdsRequest* request,
                                  resource_manager::AllocateDeviceIdsResponse* response) override {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     last_above_ = request->above_device_id();
     response->add_slice_first_device_id(144);
     response->add_slice_first_device_id(162);
@@ -89,11 +92,12 @@ class FakeResourceManager : public resource_manager::ResourceManager::Service {
   }
 
  private:
-  absl::Mutex mu_;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t version_ ABSL_GUARDED_BY(mu_) = 1;
-  int clients_ ABSL_GUARDED_BY(mu_) = -1;
-  int32_t last_above_ ABSL_GUARDED_BY(mu_) = -1;
+  std::mutex mu_;  // guards what follows
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  uint64_t version_ = 1;
+  int clients_ = -1;
+  int32_t last_above_ = -1;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -103,19 +107,21 @@ class Snapshots {
  public:
   Membership::SnapshotCallback callback() {
     return [this](const resource_manager::ClusterSnapshot& snapshot) {
-      absl::MutexLock lock(&mu_);
+      std::lock_guard lock(mu_);
       last_ = snapshot.version();
+      changed_.notify_all();
     };
   }
   bool Await(uint64_t version) {
-    auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return last_ == version; };
-    absl::MutexLock lock(&mu_);
-    return mu_.AwaitWithTimeout(absl::Condition(&there), kPatience);
+    auto there = [&]() { return last_ == version; };
+    std::unique_lock lock(mu_);
+    return changed_.wait_for(lock, kPatience, there);
   }
 
  private:
-  absl::Mutex mu_;
-  uint64_t last_ ABSL_GUARDED_BY(mu_) = 0;
+  std::mutex mu_;
+  std::condition_variable changed_;
+  uint64_t last_ = 0;
 };
 
 TEST(MembershipTest, WatchesAndConnectsAgain) {

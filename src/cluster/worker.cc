@@ -1,5 +1,7 @@
 #include "cluster/worker.h"
 
+#include <mutex>
+
 #include "absl/strings/str_cat.h"
 #include "base/logging.h"
 #include "base/status.h"
@@ -37,7 +39,7 @@ void Worker::Connect(transport::Transport& transport, uint64_t worker_id, const 
     self->EnterLost(absl::StrCat("its connection broke: ", status.message()), /*tell_listener=*/true);
   };
 
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   if (state_ != State::kWaiting) return;
   state_ = State::kConnecting;
   address_.set_worker_id(worker_id);
@@ -59,7 +61,7 @@ void Worker::EnterLost(absl::string_view why, bool tell_listener) {
   absl::flat_hash_map<uint64_t, ReplyCallback> requests;
   absl::flat_hash_map<uint64_t, ReadCallback> reads;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     if (state_ == State::kLost) return;
     state_ = State::kLost;
     status = absl::DataLossError(absl::StrCat(
@@ -86,22 +88,22 @@ void Worker::EnterLost(absl::string_view why, bool tell_listener) {
 
 absl::Status Worker::status() const {
   if (!lost()) return absl::OkStatus();
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   return lost_status_;
 }
 
 uint64_t Worker::worker_id() const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   return address_.worker_id();
 }
 
 worker::WorkerAddress Worker::address() const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   return address_;
 }
 
 std::vector<int64_t> Worker::plugin_device_ids() const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   return plugin_device_ids_;
 }
 
@@ -115,7 +117,7 @@ void Worker::TakeDeletes() {
 }
 
 bool Worker::Append(Outgoing& outgoing) {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   if (state_ == State::kLost) return false;
   TakeDeletes();
   if (outgoing.request != 0) requests_[outgoing.request] = std::move(outgoing.on_reply);
@@ -131,7 +133,7 @@ void Worker::Flush() {
   transport::ConnectionRef connection;
   while (true) {
     {
-      absl::MutexLock lock(&mu_);
+      std::lock_guard lock(mu_);
       if (connection == nullptr) {
         // A thread that is sending already takes what is queued now, too.
         if (state_ != State::kReady || flushing_ || queue_.empty()) return;
@@ -164,7 +166,7 @@ void Worker::Send(Outgoing outgoing) {
 
 bool Worker::Delete(uint64_t buffer) {
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     if (state_ == State::kLost) return false;
     deletes_.push_back(buffer);
     if (deletes_.size() < kMaxPendingDeletes) return deletes_.size() == 1;
@@ -176,7 +178,7 @@ bool Worker::Delete(uint64_t buffer) {
 
 void Worker::FlushDeletes() {
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     if (state_ == State::kLost) return;
     TakeDeletes();
   }
@@ -204,7 +206,7 @@ std::vector<absl::AnyInvocable<void()>> Worker::TakeBelowWaiters() {
 void Worker::OnQueueBelow(size_t limit, absl::AnyInvocable<void()> callback) {
   std::vector<absl::AnyInvocable<void()>> callbacks;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     below_waiters_.push_back({limit, std::move(callback)});
     callbacks = TakeBelowWaiters();
   }
@@ -214,7 +216,7 @@ void Worker::OnQueueBelow(size_t limit, absl::AnyInvocable<void()> callback) {
 void Worker::ReadNext(uint64_t request, int64_t size, ReadCallback callback) {
   absl::Status status;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     status = lost_status_;
     if (status.ok()) reads_[request] = std::move(callback);
   }
@@ -251,7 +253,7 @@ void Worker::OnMessage(transport::Message message) {
 void Worker::OnWelcome(const worker::Welcome& welcome) {
   std::string problem;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     if (state_ == State::kLost) return;
     if (state_ != State::kConnecting) {
       problem = "it greeted twice";
@@ -272,7 +274,7 @@ void Worker::OnReply(const worker::Reply& reply, transport::Buffer payload) {
   ReplyCallback on_reply;
   ReadCallback on_read;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     if (auto found = requests_.find(reply.request()); found != requests_.end()) {
       on_reply = std::move(found->second);
       requests_.erase(found);
@@ -294,7 +296,7 @@ void Worker::OnReply(const worker::Reply& reply, transport::Buffer payload) {
 void Worker::OnReadData(const worker::ReadData& data, transport::Buffer payload) {
   ReadCallback callback;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     auto found = reads_.find(data.request());
     if (found == reads_.end()) return;  // cancelled
     callback = std::move(found->second);

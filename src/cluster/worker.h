@@ -14,16 +14,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 #include "transport/transport.h"
 #include "worker/worker.pb.h"
 
@@ -120,9 +119,9 @@ class Worker : public std::enable_shared_from_this<Worker> {
   void OnReply(const worker::Reply& reply, transport::Buffer payload);
   void OnReadData(const worker::ReadData& data, transport::Buffer payload);
   void EnterLost(absl::string_view why, bool tell_listener);
-  void TakeDeletes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Waiters whose time has come; those that only the connection can answer are handed on to it.
-  std::vector<absl::AnyInvocable<void()>> TakeBelowWaiters() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeDeletes();  // REQUIRES: mu_ is held
+  // Waiters whose time has come; those that only the connection can answer are handed on to it. REQUIRES: mu_ is held.
+  std::vector<absl::AnyInvocable<void()>> TakeBelowWaiters();
 
   const int slice_;
   const int host_;
@@ -131,19 +130,19 @@ class Worker : public std::enable_shared_from_this<Worker> {
   std::atomic<bool> lost_ = false;
   std::atomic<bool> settled_ = false;
 
-  mutable absl::Mutex mu_;
-  State state_ ABSL_GUARDED_BY(mu_) = State::kWaiting;
-  absl::Status lost_status_ ABSL_GUARDED_BY(mu_);
-  worker::WorkerAddress address_ ABSL_GUARDED_BY(mu_);
-  std::vector<int64_t> plugin_device_ids_ ABSL_GUARDED_BY(mu_);
-  transport::ConnectionRef connection_ ABSL_GUARDED_BY(mu_);
-  std::vector<Outgoing> queue_ ABSL_GUARDED_BY(mu_);
-  size_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // payloads in queue_ or being handed to the connection
-  bool flushing_ ABSL_GUARDED_BY(mu_) = false;    // some thread is in Flush and will take all of queue_
-  std::vector<uint64_t> deletes_ ABSL_GUARDED_BY(mu_);
-  std::vector<BelowWaiter> below_waiters_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<uint64_t, ReplyCallback> requests_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<uint64_t, ReadCallback> reads_ ABSL_GUARDED_BY(mu_);
+  mutable std::mutex mu_;  // guards what follows
+  State state_ = State::kWaiting;
+  absl::Status lost_status_;
+  worker::WorkerAddress address_;
+  std::vector<int64_t> plugin_device_ids_;
+  transport::ConnectionRef connection_;
+  std::vector<Outgoing> queue_;
+  size_t queued_bytes_ = 0;  // payloads in queue_ or being handed to the connection
+  bool flushing_ = false;    // some thread is in Flush and will take all of queue_
+  std::vector<uint64_t> deletes_;
+  std::vector<BelowWaiter> below_waiters_;
+  absl::flat_hash_map<uint64_t, ReplyCallback> requests_;
+  absl::flat_hash_map<uint64_t, ReadCallback> reads_;
 };
 
 }  // namespace openpathways::cluster

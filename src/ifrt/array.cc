@@ -1,5 +1,6 @@
 #include "ifrt/array.h"
 
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,18 +29,18 @@ absl::Status Array::UsableLocked() const {
 }
 
 absl::Status Array::Usable() const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   return UsableLocked();
 }
 
 absl::StatusOr<std::vector<ShardRef>> Array::shards() const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   RETURN_IF_ERROR(UsableLocked());
   return shards_;
 }
 
 absl::StatusOr<std::vector<ShardRef>> Array::TakeShards() {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   RETURN_IF_ERROR(UsableLocked());
   deleted_ = true;
   return std::exchange(shards_, {});
@@ -48,27 +49,27 @@ absl::StatusOr<std::vector<ShardRef>> Array::TakeShards() {
 Future<> Array::Ready() const {
   std::vector<ShardRef> shards;
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     absl::Status usable = UsableLocked();
     if (!usable.ok()) return Future<>(std::move(usable));
     if (ready_.has_value()) return *ready_;
     shards = shards_;
   }
   Future<> ready = AwaitShards(shards);
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   if (!ready_.has_value()) ready_ = ready;
   return ready;
 }
 
 void Array::Delete() {
   std::vector<ShardRef> shards;  // dropped without the lock
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   deleted_ = true;
   shards.swap(shards_);
 }
 
 bool Array::IsDeleted() const {
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   return deleted_;
 }
 

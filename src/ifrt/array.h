@@ -3,13 +3,12 @@
 #define OPENPATHWAYS_IFRT_ARRAY_H_
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "base/future.h"
 #include "ifrt/host_buffer.h"
 #include "ifrt/sharding.h"
@@ -54,14 +53,14 @@ class Array {
   absl::StatusOr<std::vector<ShardRef>> TakeShards();
 
  private:
-  absl::Status UsableLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status UsableLocked() const;  // REQUIRES: mu_ is held
 
   const ArraySpec spec_;
   const absl::Status error_;
-  mutable absl::Mutex mu_;
-  bool deleted_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<ShardRef> shards_ ABSL_GUARDED_BY(mu_);
-  mutable std::optional<Future<>> ready_ ABSL_GUARDED_BY(mu_);  // answered once, asked for often
+  mutable std::mutex mu_;  // guards what follows
+  bool deleted_ = false;
+  std::vector<ShardRef> shards_;
+  mutable std::optional<Future<>> ready_;  // answered once, asked for often
 };
 using ArrayRef = std::shared_ptr<Array>;
 

@@ -89,9 +89,7 @@ class ClusterBackend : public Backend {
   }
 
   Future<LoadedExecutableRef> Compile(std::string program, std::string compile_options, DeviceList devices) override;
-  Future<compiler::Layout> DefaultLayout(DType dtype, Shape shard_shape) override {
-    return compiler_->DefaultLayout(static_cast<int>(dtype), std::move(shard_shape));
-  }
+  Future<compiler::Layout> DefaultLayout(DType dtype, Shape shard_shape) override;
 
  private:
   // What callbacks of the compiler and of the resource manager use, which may come late.
@@ -150,6 +148,17 @@ Future<LoadedExecutableRef> ClusterBackend::Compile(std::string program, std::st
                 devices = std::move(devices)](const absl::StatusOr<compiler::CompiledProgramRef>& compiled) mutable {
         if (!compiled.ok()) return promise.Set(ForClient(compiled.status()));
         promise.Set(LoadCompiled(*state, *compiled, std::move(options), std::move(devices)));
+      });
+  return future;
+}
+
+Future<compiler::Layout> ClusterBackend::DefaultLayout(DType dtype, Shape shard_shape) {
+  Promise<compiler::Layout> promise;
+  Future<compiler::Layout> future = promise.future();
+  compiler_->DefaultLayout(static_cast<int>(dtype), std::move(shard_shape))
+      .OnReady([promise = std::move(promise)](const absl::StatusOr<compiler::Layout>& layout) mutable {
+        if (!layout.ok()) return promise.Set(ForClient(layout.status()));
+        promise.Set(*layout);
       });
   return future;
 }

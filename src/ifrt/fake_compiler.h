@@ -3,10 +3,10 @@
 #define OPENPATHWAYS_IFRT_FAKE_COMPILER_H_
 
 #include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 
-#include "absl/synchronization/mutex.h"
 #include "compiler/compiler.h"
 
 namespace openpathways::ifrt {
@@ -15,7 +15,7 @@ namespace openpathways::ifrt {
 class FakeCompiler : public compiler::Compiler {
  public:
   Future<compiler::CompiledProgramRef> Compile(std::string program, std::string compile_options) override {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     compiler::CompiledProgramRef& cached = cache_[{program, compile_options}];
     if (cached == nullptr) {
       auto compiled = std::make_shared<compiler::CompiledProgram>();
@@ -34,7 +34,7 @@ class FakeCompiler : public compiler::Compiler {
   }
 
  private:
-  absl::Mutex mu_;
+  std::mutex mu_;  // guards what follows
   std::map<std::pair<std::string, std::string>, compiler::CompiledProgramRef> cache_;
 };
 

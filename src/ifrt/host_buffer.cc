@@ -1,12 +1,11 @@
 #include "ifrt/host_buffer.h"
 
 #include <deque>
+#include <mutex>
 #include <optional>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 
 namespace openpathways::ifrt {
 
@@ -23,7 +22,7 @@ struct HostBuffer::State {
 
   void Append(transport::Buffer data, absl::AnyInvocable<void()> consumed) {
     {
-      absl::MutexLock lock(&mu);
+      std::lock_guard lock(mu);
       const int64_t offset = received;
       received += static_cast<int64_t>(data.size());
       if (!end.has_value() && received <= size) {
@@ -41,7 +40,7 @@ struct HostBuffer::State {
   void Finish(absl::Status status) {
     std::deque<Piece> dropped;
     {
-      absl::MutexLock lock(&mu);
+      std::lock_guard lock(mu);
       if (end.has_value()) return;
       if (status.ok() && received != size) {
         status =
@@ -56,7 +55,7 @@ struct HostBuffer::State {
 
   void Attach(Consumer attached) {
     {
-      absl::MutexLock lock(&mu);
+      std::lock_guard lock(mu);
       consumer = std::move(attached);
     }
     Deliver();
@@ -67,7 +66,7 @@ struct HostBuffer::State {
       Piece piece;
       bool finished = false;
       {
-        absl::MutexLock lock(&mu);
+        std::lock_guard lock(mu);
         if (!consumer.has_value() || delivering || finished_told) return;
         if (!pieces.empty()) {
           piece = std::move(pieces.front());
@@ -86,25 +85,25 @@ struct HostBuffer::State {
       } else {
         consumer->piece(piece.offset, std::move(piece.data), std::move(piece.consumed));
       }
-      absl::MutexLock lock(&mu);
+      std::lock_guard lock(mu);
       delivering = false;
     }
   }
 
   // What the consumer holds is dropped as soon as it has been told the end.
   Consumer TakeConsumer() {
-    absl::MutexLock lock(&mu);
+    std::lock_guard lock(mu);
     return *std::exchange(consumer, Consumer());
   }
 
   const int64_t size;
-  absl::Mutex mu;
-  int64_t received ABSL_GUARDED_BY(mu) = 0;
-  std::deque<Piece> pieces ABSL_GUARDED_BY(mu);
+  std::mutex mu;  // guards what follows
+  int64_t received = 0;
+  std::deque<Piece> pieces;
   std::optional<absl::Status> end;   // set once, under mu
   std::optional<Consumer> consumer;  // set once, under mu
-  bool delivering ABSL_GUARDED_BY(mu) = false;
-  bool finished_told ABSL_GUARDED_BY(mu) = false;
+  bool delivering = false;
+  bool finished_told = false;
 };
 
 HostBuffer::HostBuffer(int64_t size) : size_(size), state_(std::make_shared<State>(size)) {}

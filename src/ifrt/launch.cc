@@ -1,6 +1,7 @@
 #include "ifrt/launch.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -55,9 +56,9 @@ class ProgramExecutable : public LoadedExecutable {
 
   const LoadedProgramRef loaded_;
   const std::vector<ArraySpec> output_specs_;
-  std::vector<bool> donated_;  // by parameter
-  absl::Mutex mu_;
-  std::vector<Accepted> accepted_ ABSL_GUARDED_BY(mu_);  // by parameter
+  std::vector<bool> donated_;       // by parameter
+  std::mutex mu_;                   // guards what follows
+  std::vector<Accepted> accepted_;  // by parameter
 };
 
 absl::Status ProgramExecutable::CheckShardShapes(size_t j, const Array& argument) const {
@@ -85,7 +86,7 @@ absl::Status ProgramExecutable::CheckShardShapes(size_t j, const Array& argument
 
 absl::Status ProgramExecutable::CheckArgument(size_t j, const Array& argument) {
   {
-    absl::MutexLock lock(&mu_);
+    std::lock_guard lock(mu_);
     const Accepted& known = accepted_[j];
     if (known.sharding == argument.sharding() && known.dtype == argument.dtype() && known.shape == argument.shape()) {
       return absl::OkStatus();
@@ -97,7 +98,7 @@ absl::Status ProgramExecutable::CheckArgument(size_t j, const Array& argument) {
         " devices, in their order; got an array over ", argument.sharding()->devices().size(), " devices or others"));
   }
   RETURN_IF_ERROR(CheckShardShapes(j, argument));
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   accepted_[j] = {argument.sharding(), argument.shape(), argument.dtype()};
   return absl::OkStatus();
 }

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "absl/base/call_once.h"
-#include "base/logging.h"
 #include "base/status.h"
+#include "compiler/compile_options.h"
 #include "pjrt/compile_options.h"
 
 namespace openpathways::ifrt {
@@ -99,10 +100,12 @@ LoadedProgram::LoadedProgram(const cluster::Cluster& cluster, compiler::Compiled
 absl::StatusOr<std::shared_ptr<LoadedProgram>> LoadedProgram::Create(const cluster::Cluster& cluster,
                                                                      compiler::CompiledProgramRef compiled,
                                                                      std::string compile_options, DeviceList devices) {
+  // As the compiler has used them: loading must not bring back what it took out.
+  ASSIGN_OR_RETURN(std::string options, compiler::NormalizeCompileOptions(compile_options));
   std::vector<int64_t> any_ids(devices.size());
-  RETURN_IF_ERROR(pjrt::WithDeviceAssignment(compile_options, any_ids).status());
+  RETURN_IF_ERROR(pjrt::WithDeviceAssignment(options, any_ids).status());
   return std::shared_ptr<LoadedProgram>(
-      new LoadedProgram(cluster, std::move(compiled), std::move(compile_options), std::move(devices)));
+      new LoadedProgram(cluster, std::move(compiled), std::move(options), std::move(devices)));
 }
 
 absl::StatusOr<std::shared_ptr<const Loading>> LoadedProgram::Load() {
@@ -112,7 +115,7 @@ absl::StatusOr<std::shared_ptr<const Loading>> LoadedProgram::Load() {
     RETURN_IF_ERROR(workers.back()->status());
   }
   std::shared_ptr<const Loading> replaced;  // unloaded without the lock
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   if (loading_ == nullptr || loading_->workers != workers) {
     replaced = std::exchange(loading_, BeginLoading(std::move(workers)));
   }
@@ -151,7 +154,7 @@ absl::StatusOr<LoadedProgramRef> LoadedPrograms::FindOrCreate(const cluster::Clu
                                                               std::string compile_options, DeviceList devices) {
   Key key(compiled.get(), devices);
   LoadedProgramRef program;
-  absl::MutexLock lock(&mu_);
+  std::lock_guard lock(mu_);
   if (auto found = programs_.find(key); found != programs_.end()) program = found->second.lock();
   if (program != nullptr) return program;
   absl::erase_if(programs_, [](const auto& entry) { return entry.second.expired(); });

@@ -5,13 +5,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "cluster/cluster.h"
 #include "compiler/compiler.h"
 #include "ifrt/device.h"
@@ -61,8 +60,8 @@ class LoadedProgram {
   std::vector<Participant> participants_;
   std::vector<uint32_t> placement_;  // of each shard: index into participants_
   transport::Buffer executable_bytes_;
-  absl::Mutex mu_;
-  std::shared_ptr<const Loading> loading_ ABSL_GUARDED_BY(mu_);
+  std::mutex mu_;  // guards what follows
+  std::shared_ptr<const Loading> loading_;
 };
 using LoadedProgramRef = std::shared_ptr<LoadedProgram>;
 
@@ -75,8 +74,8 @@ class LoadedPrograms {
  private:
   // The compiler gives out one object for equal programs and options.
   using Key = std::pair<const compiler::CompiledProgram*, DeviceList>;
-  absl::Mutex mu_;
-  absl::flat_hash_map<Key, std::weak_ptr<LoadedProgram>> programs_ ABSL_GUARDED_BY(mu_);
+  std::mutex mu_;  // guards what follows
+  absl::flat_hash_map<Key, std::weak_ptr<LoadedProgram>> programs_;
 };
 
 }  // namespace openpathways::ifrt
