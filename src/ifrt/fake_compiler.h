@@ -32,6 +32,7 @@ class FakeCompiler : public compiler::Compiler {
     for (int64_t i = static_cast<int64_t>(dims.size()) - 1; i >= 0; --i) layout.add_minor_to_major(i);
     return Future<compiler::Layout>(layout);
   }
+  int child_pid() const override { return 0; }  // there is no process
 
  private:
   std::mutex mu_;  // guards what follows
