@@ -42,14 +42,14 @@ int64_t IndexFromEnvironment(std::initializer_list<const char*> names, int64_t o
   return otherwise;
 }
 
-// The plugin that ./dev setup fetched, relative to <repository>/build/bin/pathways_worker.
+// The plugin that ./dev setup fetched, relative to <repository>/build/<preset>/bin/pathways_worker.
 std::string DefaultPlugin() {
   if (const char* path = std::getenv("PATHWAYS_PJRT_PLUGIN"); path != nullptr && *path != '\0') return path;
   char exe[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", exe, sizeof(exe));
   std::string folder(exe, length > 0 ? length : 0);
   folder.resize(folder.find_last_of('/') == std::string::npos ? 0 : folder.find_last_of('/'));
-  return folder + "/../../.deps/plugin/pjrt_c_api_cpu_plugin.so";
+  return folder + "/../../../.deps/plugin/pjrt_c_api_cpu_plugin.so";
 }
 
 void AddFlags(FlagSet& set, Flags& flags) {
