@@ -2,6 +2,7 @@
 import argparse
 import json
 import os
+import signal
 import statistics
 import sys
 
@@ -43,6 +44,7 @@ def main():
   parser.add_argument('--setups', nargs='+', choices=setups.SETUPS, default=list(setups.SETUPS))
   parser.add_argument('--json', help='write all numbers to this file')
   arguments = parser.parse_args()
+  signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))  # so that what was started is ended
   options = (['--quick'] if arguments.quick else []) + (['--only', *arguments.only] if arguments.only else [])
   results = {}
   for name in arguments.setups:

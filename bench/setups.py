@@ -33,9 +33,14 @@ def measure(folder, k, options, more, env):
 
 def collect(started):
   """Results of all processes of a set-up: the slowest one counts."""
+  try:
+    for process, _ in started:
+      process.wait()
+  finally:
+    for process, _ in started:
+      process.kill()
   results = []
-  for process, output in started:
-    process.wait()
+  for _, output in started:
     results.append(json.loads(output.read_text(encoding='utf-8')) if output.exists() else {})
   names = dict.fromkeys(n for result in results for n in result)
   return {n: [max(r) for r in zip(*(result.get(n, []) for result in results))] for n in names}

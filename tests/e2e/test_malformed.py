@@ -95,7 +95,7 @@ def test_calls_with_random_messages(unharmed, method):
   for k in range(12):
     body = rng.randbytes(rng.randint(0, 200)) if k % 2 else http2.random_message(rng)
     metadata = [] if k % 3 else [SESSION_METADATA, ('ifrt-proxy-grpc-host-buffer-store-metadata-bin', http2.random_message(rng))]
-    assert http2.exchange(port, http2.call(SERVICE + method, [body], metadata)), 'no answer at all'
+    assert http2.exchange(port, http2.call(SERVICE + method, [body], metadata), 0.15), 'no answer at all'
 
 
 @pytest.mark.parametrize('metadata', [b'', b'\xff\xff', http2.field(1, http2.field(1, 10**9)), http2.field(1, http2.field(1, -1))],
