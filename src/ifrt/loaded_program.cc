@@ -5,7 +5,6 @@
 #include <mutex>
 #include <utility>
 
-#include "absl/base/call_once.h"
 #include "base/status.h"
 #include "compiler/compile_options.h"
 #include "pjrt/compile_options.h"
@@ -35,7 +34,7 @@ class Assignment {
       : workers_(std::move(workers)), places_(std::move(places)), compile_options_(std::move(compile_options)) {}
 
   void Fill(worker::LoadExecutable& load) {
-    absl::call_once(once_, [this] { Compute(); });
+    std::call_once(once_, [this] { Compute(); });
     load.set_compile_options(assigned_options_);
     for (const worker::WorkerAddress& address : addresses_) *load.add_participants() = address;
   }
@@ -59,7 +58,7 @@ class Assignment {
     workers_.clear();
   }
 
-  absl::once_flag once_;
+  std::once_flag once_;
   std::vector<cluster::WorkerRef> workers_;
   const std::vector<std::pair<uint32_t, int>> places_;  // of each shard: participant, ordinal of the device
   const std::string compile_options_;
