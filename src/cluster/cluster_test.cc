@@ -108,6 +108,7 @@ TEST_F(ClusterTest, DeletesAreCollectedAndKeepTheirPlace) {
   auto worker = Join(0, 0, 5);
   WorkerRef place = cluster_->worker(0, 0);
   for (uint64_t buffer = 1; buffer <= 100; ++buffer) dispatcher().Send(place, Make(buffer));
+  worker->Await(Command::kBeginHostTransfer, 100);
   for (uint64_t buffer = 1; buffer <= 99; ++buffer) dispatcher().Delete(place, buffer);
   worker->AwaitBuffers(1);
   dispatcher().Delete(place, 100);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -63,11 +64,12 @@ class GrpcMembership : public Membership {
       for (grpc::ClientContext* context : contexts_) context->TryCancel();
       changed_.notify_all();
     }
-    if (watcher_.joinable()) watcher_.join();
-    if (reporter_.joinable()) reporter_.join();
-    // Allocations answer on gRPC's threads; they touch this object.
-    std::unique_lock lock(mu_);
-    changed_.wait(lock, [this] { return contexts_.empty(); });
+    for (std::thread* thread : {&watcher_, &reporter_, &allocator_}) {
+      if (thread->joinable()) thread->join();
+    }
+    for (Promise<std::vector<int32_t>>& waiting : allocations_) {
+      waiting.Set(absl::CancelledError("the proxy server is shutting down"));
+    }
   }
 
   void Start(SnapshotCallback on_snapshot) override {
@@ -77,9 +79,11 @@ class GrpcMembership : public Membership {
   }
 
   Future<std::vector<int32_t>> AllocateDeviceIds() override {
-    auto call = std::make_shared<Allocation>();
-    Future<std::vector<int32_t>> future = call->promise.future();
-    Allocate(std::move(call));
+    Promise<std::vector<int32_t>> promise;
+    Future<std::vector<int32_t>> future = promise.future();
+    std::lock_guard lock(mu_);
+    allocations_.push_back(std::move(promise));
+    changed_.notify_all();
     return future;
   }
 
@@ -91,14 +95,6 @@ class GrpcMembership : public Membership {
   }
 
  private:
-  struct Allocation {
-    Promise<std::vector<int32_t>> promise;
-    std::unique_ptr<grpc::ClientContext> context;
-    resource_manager::AllocateDeviceIdsRequest request;
-    resource_manager::AllocateDeviceIdsResponse response;
-    int attempts = 0;
-  };
-
   // A context that the destructor can cancel; false once it has begun.
   bool Enter(grpc::ClientContext* context) {
     std::lock_guard lock(mu_);
@@ -109,7 +105,6 @@ class GrpcMembership : public Membership {
   void Leave(grpc::ClientContext* context) {
     std::lock_guard lock(mu_);
     contexts_.erase(context);
-    changed_.notify_all();
   }
 
   // Repeats `stream` (which returns when its RPC has ended, true if it had worked for a while) until the end.
@@ -178,56 +173,59 @@ class GrpcMembership : public Membership {
     return {worked, status};
   }
 
-  void Allocate(std::shared_ptr<Allocation> call) {
-    call->context = std::make_unique<grpc::ClientContext>();
-    call->context->set_wait_for_ready(true);
-    ++call->attempts;
-    {
-      std::lock_guard lock(mu_);
-      call->request.set_above_device_id(largest_device_id_);
+  // One after the other: calls are rare, and if one has to wait for the RM, so have all.
+  void RunAllocations() {
+    while (true) {
+      Promise<std::vector<int32_t>> promise;
+      {
+        std::unique_lock lock(mu_);
+        changed_.wait(lock, [this] { return stopping_ || !allocations_.empty(); });
+        if (stopping_) return;
+        promise = std::move(allocations_.front());
+        allocations_.pop_front();
+      }
+      promise.Set(Allocate());
     }
-    grpc::ClientContext* context = call->context.get();
-    if (!Enter(context)) return call->promise.Set(absl::CancelledError("the proxy server is shutting down"));
-    auto* stub = stub_->async();
-    auto* request = &call->request;
-    auto* response = &call->response;
-    stub->AllocateDeviceIds(context, request, response,
-                            [this, call = std::move(call)](grpc::Status status) { OnAllocated(call, status); });
   }
 
-  void OnAllocated(const std::shared_ptr<Allocation>& call, const grpc::Status& status) {
-    // Kept until the end of this function: the destructor waits for the context to leave.
-    std::unique_ptr<grpc::ClientContext> context = std::move(call->context);
-    if (status.ok()) {
-      const auto& ids = call->response.slice_first_device_id();
-      {
-        std::lock_guard lock(mu_);
+  absl::StatusOr<std::vector<int32_t>> Allocate() {
+    grpc::Status status;
+    for (int attempt = 0; attempt < kMaxAllocateAttempts; ++attempt) {
+      resource_manager::AllocateDeviceIdsRequest request;
+      request.set_above_device_id(largest_device_id_);
+      resource_manager::AllocateDeviceIdsResponse response;
+      grpc::ClientContext context;
+      context.set_wait_for_ready(true);
+      if (!Enter(&context)) return absl::CancelledError("the proxy server is shutting down");
+      status = stub_->AllocateDeviceIds(&context, request, &response);
+      Leave(&context);
+      if (status.ok()) {
+        const auto& ids = response.slice_first_device_id();
         for (int32_t id : ids) largest_device_id_ = std::max(largest_device_id_, id);
+        return std::vector<int32_t>(ids.begin(), ids.end());
       }
-      call->promise.Set(std::vector<int32_t>(ids.begin(), ids.end()));
-    } else if (status.error_code() == grpc::StatusCode::UNAVAILABLE && call->attempts < kMaxAllocateAttempts) {
-      // The RM went away during the call; the next one waits until it is back.
-      Allocate(call);
-    } else {
-      call->promise.Set(
-          absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                       absl::StrCat("the resource manager gave no device ids: ", status.error_message())));
+      // UNAVAILABLE: the RM went away during the call; the next one waits until it is back.
+      if (status.error_code() != grpc::StatusCode::UNAVAILABLE) break;
     }
-    Leave(context.get());
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                        absl::StrCat("the resource manager gave no device ids: ", status.error_message()));
   }
 
   const Options options_;
   const std::unique_ptr<ResourceManager::Stub> stub_;
   SnapshotCallback on_snapshot_;
   std::mutex mu_;                    // guards what follows
-  std::condition_variable changed_;  // stopping_, report_due_, contexts_
+  std::condition_variable changed_;  // stopping_, report_due_, allocations_
   bool stopping_ = false;
   bool report_due_ = false;
   int clients_ = 0;
-  int32_t largest_device_id_ = 0;
   absl::flat_hash_set<grpc::ClientContext*> contexts_;
+  std::deque<Promise<std::vector<int32_t>>> allocations_;
+
+  int32_t largest_device_id_ = 0;  // that was ever given; only for allocator_
   std::thread watcher_;
   std::thread reporter_;
+  std::thread allocator_{[this] { RunAllocations(); }};
 };
 
 }  // namespace
