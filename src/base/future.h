@@ -6,7 +6,9 @@
 #ifndef OPENPATHWAYS_BASE_FUTURE_H_
 #define OPENPATHWAYS_BASE_FUTURE_H_
 
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -15,7 +17,6 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 
 namespace openpathways {
 
@@ -27,7 +28,8 @@ using Result = std::conditional_t<std::is_void_v<T>, absl::Status, absl::StatusO
 template <typename T>
 struct State {
   using Callback = absl::AnyInvocable<void(const Result<T>&)>;
-  absl::Mutex mu;
+  std::mutex mu;
+  std::condition_variable set;
   std::optional<Result<T>> result;  // never changes once set
   std::vector<Callback> callbacks;
 };
@@ -45,21 +47,20 @@ class Future {
   }
 
   bool IsReady() const {
-    absl::MutexLock lock(&state_->mu);
+    std::lock_guard lock(state_->mu);
     return state_->result.has_value();
   }
 
   // Blocks the calling thread. Not for threads that serve others.
   const Result& Await() const {
-    absl::MutexLock lock(&state_->mu);
-    state_->mu.Await(absl::Condition(
-        +[](future_internal::State<T>* state) { return state->result.has_value(); }, state_.get()));
+    std::unique_lock lock(state_->mu);
+    state_->set.wait(lock, [this] { return state_->result.has_value(); });
     return *state_->result;
   }
 
   void OnReady(Callback callback) const {
     {
-      absl::MutexLock lock(&state_->mu);
+      std::lock_guard lock(state_->mu);
       if (!state_->result.has_value()) {
         state_->callbacks.push_back(std::move(callback));
         return;
@@ -98,10 +99,11 @@ class Promise {
   void Set(Result result) {
     std::vector<typename Future<T>::Callback> callbacks;
     {
-      absl::MutexLock lock(&state_->mu);
+      std::lock_guard lock(state_->mu);
       if (state_->result.has_value()) return;
       state_->result.emplace(std::move(result));
       callbacks.swap(state_->callbacks);
+      state_->set.notify_all();
     }
     for (auto& callback : callbacks) callback(*state_->result);
   }

@@ -1,7 +1,6 @@
 #include "cli/commands.h"
 
 #include <cstdio>
-#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -29,12 +28,6 @@ std::string DescribeSlices(const std::vector<std::string>& instance_types) {
                       " slices: ", absl::StrJoin(instance_types, ", ", [&](std::string* out, const std::string& type) {
                         absl::StrAppend(out, describe(type));
                       }));
-}
-
-std::string BinaryDirectory() {
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? "." : self.parent_path().string();
 }
 
 }  // namespace openpathways::cli

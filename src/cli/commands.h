@@ -55,9 +55,6 @@ int PrintError(const absl::Status& status);
 // "2 slices of v5p-16 (tpuv5:2x2x2)", or a list if they differ. REQUIRES: legal instance types.
 std::string DescribeSlices(const std::vector<std::string>& instance_types);
 
-// Folder of this executable, symbolic links resolved: the servers' binaries are next to it.
-std::string BinaryDirectory();
-
 }  // namespace openpathways::cli
 
 #endif  // OPENPATHWAYS_CLI_COMMANDS_H_

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/installation.h"
 #include "base/status.h"
 #include "cli/cluster_state.h"
 #include "cli/commands.h"
@@ -23,13 +24,9 @@ namespace fs = std::filesystem;
 
 constexpr char kPluginFile[] = "pjrt_c_api_cpu_plugin.so";
 
-// --plugin, else the environment, else where the set-up puts it: build/PRESET/bin/pathways -> .deps/plugin.
+// --plugin, else the default.
 std::string PluginPath(const std::string& flag) {
-  if (!flag.empty()) return fs::absolute(flag).lexically_normal();
-  if (const char* from_environment = std::getenv("PATHWAYS_PJRT_PLUGIN"); from_environment && *from_environment) {
-    return fs::absolute(from_environment).lexically_normal();
-  }
-  return (fs::path(BinaryDirectory()) / "../../../.deps/plugin" / kPluginFile).lexically_normal();
+  return flag.empty() ? DefaultPluginPath() : fs::absolute(flag).lexically_normal().string();
 }
 
 absl::Status CheckFiles(const std::string& plugin) {

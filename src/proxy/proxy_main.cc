@@ -6,30 +6,23 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/flags.h"
+#include "base/installation.h"
 #include "base/logging.h"
 #include "google/protobuf/stubs/logging.h"
 #include "ifrt/backend.h"
 #include "proxy/disk_store.h"
-#include "proxy/resource_manager_address.h"
 #include "proxy/server.h"
+#include "resource_manager/address.h"
 
 namespace openpathways::proxy {
 namespace {
 
 constexpr auto kExitDeadline = std::chrono::milliseconds(1800);
-
-std::filesystem::path BinaryDirectory() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
-
-std::string DefaultPlugin() {
-  if (const char* plugin = std::getenv("PATHWAYS_PJRT_PLUGIN"); plugin != nullptr && *plugin != '\0') return plugin;
-  return (BinaryDirectory() / "../../../.deps/plugin/pjrt_c_api_cpu_plugin.so").lexically_normal().string();
-}
 
 std::string OwnAddress(int port) {
   for (const char* name : {"PATHWAYS_HEAD", "HOST_ADDRESS"}) {
@@ -43,8 +36,8 @@ std::string OwnAddress(int port) {
 struct Flags {
   int64_t server_port = 29000;
   std::string resource_manager_address;
-  std::string plugin = DefaultPlugin();
-  std::string compiler = (BinaryDirectory() / "pathways_compiler").string();
+  std::string plugin = DefaultPluginPath();
+  std::string compiler = BinaryDirectory() + "/pathways_compiler";
   std::string virtual_slices;
   int64_t num_elastic_slices = 0;
   std::string sidecar_name;
@@ -92,7 +85,7 @@ void ExitSoon(int code) {
 }
 
 int Run(const Flags& flags, const sigset_t& signals) {
-  const std::string resource_manager = ResourceManagerAddress(flags.resource_manager_address);
+  const std::string resource_manager = resource_manager::ResolveResourceManagerAddress(flags.resource_manager_address);
   ProxyServer::Options options;
   options.port = static_cast<int>(flags.server_port);
   options.large_transfer_directory = DiskStore::DirectoryFromEnvironment();

@@ -4,12 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <thread>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -183,35 +180,6 @@ std::unique_ptr<WorkerRegistration> WorkerRegistration::Start(std::string rm_add
     if (gethostname(name, sizeof(name) - 1) == 0) hello.set_hostname(name);
   }
   return std::make_unique<WorkerRegistrationImpl>(std::move(rm_address), std::move(hello), std::move(callbacks));
-}
-
-std::string ResolveResourceManagerAddress(const std::string& flag_value) {
-  constexpr absl::string_view kDefaultPort = "29001";
-  const absl::string_view value = flag_value;
-  absl::string_view host = value;
-  absl::string_view port = kDefaultPort;
-  const size_t colon = value.rfind(':');
-  const bool bare_ipv6 = colon != absl::string_view::npos && value.find(':') != colon && !absl::StrContains(value, ']');
-  const bool bracketed_only = !value.empty() && value.back() == ']';
-  if (colon != absl::string_view::npos && !bare_ipv6 && !bracketed_only) {
-    host = value.substr(0, colon);
-    if (int number = 0; absl::SimpleAtoi(value.substr(colon + 1), &number)) port = value.substr(colon + 1);
-  }
-  std::string resolved = bare_ipv6 ? absl::StrCat("[", host, "]") : std::string(host);
-  if (resolved.empty() || absl::StrContains(resolved, "$(")) {
-    const char* source = "localhost";
-    resolved = "localhost";
-    for (const char* variable : {"PATHWAYS_HEAD", "HOST_ADDRESS"}) {
-      const char* from_environment = std::getenv(variable);
-      if (from_environment != nullptr && *from_environment != '\0') {
-        resolved = from_environment;
-        source = variable;
-        break;
-      }
-    }
-    spdlog::warn("--resource_manager_address='{}' names no host; using '{}' ({})", flag_value, resolved, source);
-  }
-  return absl::StrCat(resolved, ":", port);
 }
 
 }  // namespace openpathways::resource_manager

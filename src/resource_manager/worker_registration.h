@@ -41,11 +41,6 @@ class WorkerRegistration {
   virtual uint64_t worker_id() const = 0;
 };
 
-// `--resource_manager_address` as manifests give it: an unexpanded "$(VAR):port" or an empty host falls back to the
-// environment (PATHWAYS_HEAD, then HOST_ADDRESS), then to localhost, with a warning in the log. The port defaults to
-// 29001.
-std::string ResolveResourceManagerAddress(const std::string& flag_value);
-
 }  // namespace openpathways::resource_manager
 
 #endif  // OPENPATHWAYS_RESOURCE_MANAGER_WORKER_REGISTRATION_H_

@@ -138,21 +138,5 @@ TEST(WorkerRegistrationTest, OutlivesSilenceWithHeartbeats) {
   while (watch->Read(&snapshot)) EXPECT_NE(snapshot.slots(0).state(), LOST);
 }
 
-TEST(ResolveResourceManagerAddressTest, UnderstandsWhatManifestsGive) {
-  unsetenv("PATHWAYS_HEAD");
-  unsetenv("HOST_ADDRESS");
-  EXPECT_EQ(ResolveResourceManagerAddress("head.svc:5000"), "head.svc:5000");
-  EXPECT_EQ(ResolveResourceManagerAddress("head.svc"), "head.svc:29001");
-  EXPECT_EQ(ResolveResourceManagerAddress("[::1]:5000"), "[::1]:5000");
-  EXPECT_EQ(ResolveResourceManagerAddress("[::1]"), "[::1]:29001");
-  EXPECT_EQ(ResolveResourceManagerAddress("fe80::1"), "[fe80::1]:29001");
-  EXPECT_EQ(ResolveResourceManagerAddress(""), "localhost:29001");
-  EXPECT_EQ(ResolveResourceManagerAddress("$(PATHWAYS_HEAD):29001"), "localhost:29001");
-  setenv("HOST_ADDRESS", "host-address", 1);
-  EXPECT_EQ(ResolveResourceManagerAddress("$(PATHWAYS_HEAD):5"), "host-address:5");
-  setenv("PATHWAYS_HEAD", "head", 1);
-  EXPECT_EQ(ResolveResourceManagerAddress(":5"), "head:5");
-}
-
 }  // namespace
 }  // namespace openpathways::resource_manager

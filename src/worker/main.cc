@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
@@ -15,7 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/flags.h"
+#include "base/installation.h"
 #include "base/logging.h"
+#include "resource_manager/address.h"
 #include "resource_manager/worker_registration.h"
 #include "worker/worker.h"
 
@@ -29,7 +30,7 @@ struct Flags {
   int64_t server_port = 29005;
   std::string resource_manager_address;
   std::string gcs_scratch_location;
-  std::string plugin;
+  std::string plugin = DefaultPluginPath();
   int64_t slice_index = -1;
   int64_t host_index = 0;
 };
@@ -42,18 +43,7 @@ int64_t IndexFromEnvironment(std::initializer_list<const char*> names, int64_t o
   return otherwise;
 }
 
-// The plugin that ./dev setup fetched, relative to <repository>/build/<preset>/bin/pathways_worker.
-std::string DefaultPlugin() {
-  if (const char* path = std::getenv("PATHWAYS_PJRT_PLUGIN"); path != nullptr && *path != '\0') return path;
-  char exe[PATH_MAX];
-  const ssize_t length = readlink("/proc/self/exe", exe, sizeof(exe));
-  std::string folder(exe, length > 0 ? length : 0);
-  folder.resize(folder.find_last_of('/') == std::string::npos ? 0 : folder.find_last_of('/'));
-  return folder + "/../../../.deps/plugin/pjrt_c_api_cpu_plugin.so";
-}
-
 void AddFlags(FlagSet& set, Flags& flags) {
-  flags.plugin = DefaultPlugin();
   flags.slice_index = IndexFromEnvironment({"MEGASCALE_SLICE_ID"}, -1);
   flags.host_index = IndexFromEnvironment({"JOB_COMPLETION_INDEX", "TPU_WORKER_ID"}, 0);
   set.Add("server_port", &flags.server_port, "port for controllers and other workers; 0: any free one");
