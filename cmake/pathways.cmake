@@ -1,6 +1,6 @@
 # Targets of this project, all with the same warnings.
 #
-#   pathways_library(NAME SRCS a.cc ... DEPS x y ...)      library pathways_NAME, alias pathways::NAME
+#   pathways_library(NAME SRCS a.cc ... DEPS x y ...)      library openpathways_NAME, alias pathways::NAME
 #   pathways_proto(NAME SRCS a.proto ... [GRPC])           library of generated messages (and services)
 #   pathways_binary(NAME SRCS a.cc ... DEPS ...)           executable NAME in <build>/bin
 #   pathways_test(NAME SRCS a_test.cc ... DEPS ...)        GoogleTest binary, registered with ctest
@@ -11,10 +11,13 @@ target_include_directories(pathways_warnings INTERFACE ${CMAKE_SOURCE_DIR}/src)
 
 function(pathways_library name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
-  add_library(pathways_${name} STATIC ${ARG_SRCS})
-  target_link_libraries(pathways_${name} PUBLIC ${ARG_DEPS} PRIVATE pathways_warnings)
-  target_include_directories(pathways_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
-  add_library(pathways::${name} ALIAS pathways_${name})
+  add_library(openpathways_${name} STATIC ${ARG_SRCS})
+  target_link_libraries(openpathways_${name} PUBLIC ${ARG_DEPS} PRIVATE pathways_warnings)
+  target_include_directories(openpathways_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  if(PATHWAYS_SANITIZER)
+    set_target_properties(openpathways_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  endif()
+  add_library(pathways::${name} ALIAS openpathways_${name})
 endfunction()
 
 function(pathways_proto name)
@@ -36,14 +39,14 @@ function(pathways_proto name)
               ${CMAKE_CURRENT_SOURCE_DIR}/${src})
     list(APPEND generated ${files})
   endforeach()
-  add_library(pathways_${name} STATIC ${generated})
+  add_library(openpathways_${name} STATIC ${generated})
   # Generated headers are system headers: our warnings do not apply to them.
-  target_include_directories(pathways_${name} SYSTEM PUBLIC ${out})
-  target_link_libraries(pathways_${name} PUBLIC protobuf::libprotobuf ${ARG_DEPS})
+  target_include_directories(openpathways_${name} SYSTEM PUBLIC ${out})
+  target_link_libraries(openpathways_${name} PUBLIC protobuf::libprotobuf ${ARG_DEPS})
   if(ARG_GRPC)
-    target_link_libraries(pathways_${name} PUBLIC gRPC::grpc++)
+    target_link_libraries(openpathways_${name} PUBLIC gRPC::grpc++)
   endif()
-  add_library(pathways::${name} ALIAS pathways_${name})
+  add_library(pathways::${name} ALIAS openpathways_${name})
 endfunction()
 
 function(pathways_binary name)
