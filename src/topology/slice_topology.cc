@@ -23,6 +23,7 @@ struct Generation {
   const char* name;
   const char* instance_prefix;     // in --instance_type
   const char* accelerator_prefix;  // in v5p-16
+  const char* machine_type;        // of a host with four chips; in its eight-chip variant the last part is -8t
   const char* device_kind;
   int rank;                                                      // 2: a flat grid, 3: a block
   int units_per_chip;                                            // what the number in an accelerator type counts
@@ -38,10 +39,11 @@ struct Generation {
 namespace {
 
 const Generation kGenerations[] = {
-    {"v4", "tpuv4", "v4", "TPU v4", 3, 2, 1, 2, 64, false, false, {"v4", "tpuv4", "ct4p", "ct4p-hightpu-4t"}, {}},
+    {"v4", "tpuv4", "v4", "ct4p-hightpu-4t", "TPU v4", 3, 2, 1, 2, 64, false, false, {"v4", "tpuv4", "ct4p"}, {}},
     {"v5e",
      "tpuv5e",
      "v5litepod",
+     "ct5lp-hightpu-4t",
      "TPU v5 lite",
      2,
      1,
@@ -50,11 +52,12 @@ const Generation kGenerations[] = {
      0,
      true,
      true,
-     {"v5e", "v5lite", "v5litepod", "tpuv5e", "tpuv5lite", "tpuv5litepod", "ct5lp", "ct5lp-hightpu-4t"},
+     {"v5e", "v5lite", "v5litepod", "tpuv5e", "tpuv5lite", "tpuv5litepod", "ct5lp"},
      {"tpuv5e1t", "ct5lp-hightpu-8t"}},
     {"v5p",
      "tpuv5",
      "v5p",
+     "ct5p-hightpu-4t",
      "TPU v5",
      3,
      2,
@@ -63,11 +66,12 @@ const Generation kGenerations[] = {
      140,
      false,
      false,
-     {"v5p", "tpuv5", "tpuv5p", "ct5p", "ct5p-hightpu-4t"},
+     {"v5p", "tpuv5", "tpuv5p", "ct5p"},
      {}},
     {"v6e",
      "tpuv6e",
      "v6e",
+     "ct6e-standard-4t",
      "TPU v6 lite",
      2,
      1,
@@ -76,11 +80,12 @@ const Generation kGenerations[] = {
      0,
      true,
      true,
-     {"v6e", "v6lite", "tpuv6e", "tpuv6lite", "ct6e", "ct6e-standard-4t"},
+     {"v6e", "v6lite", "tpuv6e", "tpuv6lite", "ct6e"},
      {"tpuv6e1t", "ct6e-standard-8t"}},
     {"v7x",
      "tpu7x",
      "tpu7x",
+     "tpu7x-standard-4t",
      "TPU7x",
      3,
      2,
@@ -89,7 +94,7 @@ const Generation kGenerations[] = {
      144,
      false,
      true,
-     {"v7x", "tpu7x", "tpuv7x", "tpu7", "tpuv7", "tpu7x-standard-4t"},
+     {"v7x", "tpu7x", "tpuv7x", "tpu7", "tpuv7"},
      {}},
 };
 
@@ -177,7 +182,9 @@ struct Machine {
 
 std::optional<Machine> FindMachine(absl::string_view alias) {
   for (const Generation& g : kGenerations) {
-    if (std::find(g.aliases.begin(), g.aliases.end(), alias) != g.aliases.end()) return Machine{&g, false};
+    if (alias == g.machine_type || std::find(g.aliases.begin(), g.aliases.end(), alias) != g.aliases.end()) {
+      return Machine{&g, false};
+    }
     if (std::find(g.single_host_aliases.begin(), g.single_host_aliases.end(), alias) != g.single_host_aliases.end()) {
       return Machine{&g, true};
     }
@@ -272,6 +279,11 @@ std::string SliceTopology::instance_type() const {
 
 std::string SliceTopology::accelerator_type() const {
   return absl::StrCat(generation_->accelerator_prefix, "-", num_chips() * generation_->units_per_chip);
+}
+
+std::string SliceTopology::machine_type() const {
+  const absl::string_view four_chips = generation_->machine_type;
+  return single_host_machine() ? absl::StrCat(absl::StripSuffix(four_chips, "4t"), "8t") : std::string(four_chips);
 }
 
 SliceTopology::Coords SliceTopology::coords(int device) const {

@@ -53,6 +53,7 @@ class SliceTopology {
   std::string topology() const;          // "2x2x2"
   std::string instance_type() const;     // "tpuv5:2x2x2", canonical: Parse(instance_type()) gives the same slice
   std::string accelerator_type() const;  // "v5p-16"
+  std::string machine_type() const;      // of the hosts, in Google Cloud's words: "ct5p-hightpu-4t"
 
   // Ids that a client session sets aside for such a slice: one for each device, as many again, and one for each host
   // (for CPU devices).

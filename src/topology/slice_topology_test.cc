@@ -136,6 +136,16 @@ TEST(SliceTopologyTest, CoordinatesAreUniqueAndInsideEveryLegalSlice) {
   }
 }
 
+TEST(SliceTopologyTest, TheMachineTypeNamesTheSameSlice) {
+  EXPECT_EQ(SliceTopology::Parse("v5p-16")->machine_type(), "ct5p-hightpu-4t");
+  EXPECT_EQ(SliceTopology::Parse("tpuv5e1t:2x4")->machine_type(), "ct5lp-hightpu-8t");
+  for (const char* type :
+       {"v4-16", "v5p-128", "v5litepod-8", "tpuv5e1t:2x4", "v6e-1", "v6e-256", "tpuv6e1t:2x4", "tpu7x-8"}) {
+    const SliceTopology slice = *SliceTopology::Parse(type);
+    EXPECT_EQ(*SliceTopology::Parse(slice.machine_type() + ":" + slice.topology()), slice) << type;
+  }
+}
+
 TEST(SliceTopologyTest, GooglesPublishedShapesAreLegal) {
   for (const char* name :
        {"tpuv4:4x16x16", "tpuv4:8x12x12", "tpuv4:8x8x16", "tpuv5:4x4x12", "tpuv5:8x16x44", "tpuv5:4x28x52",
