@@ -71,6 +71,43 @@ def packages(names):
   return sorted((Package(*line.split('\t')) for line in output.splitlines()), key=lambda p: p.name)
 
 
+def with_dependencies(names):
+  """The packages `names` and all that they depend on, of those that are installed here."""
+  listing = subprocess.run(['dpkg-query', '-W', '-f=${Package}\t${Provides}\t${Pre-Depends}, ${Depends}\n'],
+                           check=True, capture_output=True, text=True).stdout
+  depends, providers = {}, {}
+  for package, provides, needs in (line.split('\t') for line in listing.splitlines()):
+    depends[package] = [[re.split(r'[ (:]', name.strip())[0] for name in need.split('|')] for need in needs.split(',')]
+    for provided in [package, *provides.split(',')]:
+      providers.setdefault(re.split(r'[ (]', provided.strip())[0], []).append(package)
+  found, wanted = set(), list(names)
+  while wanted:
+    package = wanted.pop()
+    if package in found:
+      continue
+    found.add(package)
+    for alternatives in depends[package]:
+      wanted += [providers[name][0] for name in alternatives if name in providers][:1]
+  return packages(found)
+
+
+def files_of(owning, without=r'/usr/share/(doc|man|locale|info|lintian|bug)/'):
+  """The files of whole packages, but for their documentation."""
+  listing = subprocess.run(['dpkg-query', '-L', *(package.name for package in owning)], check=True, capture_output=True,
+                           text=True).stdout
+  files = {}
+  for name in listing.splitlines():
+    path = pathlib.Path(name)
+    path = path.parent.resolve() / path.name
+    if re.match(without, name) or not os.path.lexists(path) or path.is_dir() and not path.is_symlink():
+      continue
+    if path.is_symlink():
+      files[str(path)[1:]] = Entry(mode=0o777, link=os.readlink(path))
+    else:
+      files[str(path)[1:]] = Entry(mode=path.stat().st_mode & 0o755, source=path)
+  return files
+
+
 def package_records(owning):
   """The copyright files of packages, and their entries in dpkg's database in the form that image scanners look for."""
   files = {}
@@ -101,5 +138,6 @@ def base_system(user, uid):
 
 
 def merged_usr():
-  """The links of Debian's file system: /lib is /usr/lib."""
-  return {name: Entry(mode=0o777, link=f'usr/{name}') for name in ['lib', 'lib64'] if pathlib.Path('/', name).is_symlink()}
+  """The links of Debian's file system: /lib is /usr/lib, and so on."""
+  folders = ['bin', 'lib', 'lib64', 'sbin']
+  return {name: Entry(mode=0o777, link=f'usr/{name}') for name in folders if pathlib.Path('/', name).is_symlink()}

@@ -74,8 +74,8 @@ class _HashingWriter:
 class Store:
   """A folder of blobs by digest. A layer that it has already is not packed again."""
 
-  def __init__(self, folder):
-    self._folder = pathlib.Path(folder)
+  def __init__(self, folder, compresslevel=6):
+    self._folder, self._compresslevel = pathlib.Path(folder), compresslevel
     (self._folder / 'blobs' / 'sha256').mkdir(parents=True, exist_ok=True)
     (self._folder / 'layers').mkdir(exist_ok=True)
 
@@ -96,7 +96,7 @@ class Store:
         return blob
     with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
       compressed = _HashingWriter(file)
-      with gzip.GzipFile(filename='', mode='wb', compresslevel=6, fileobj=compressed, mtime=0) as zipped:
+      with gzip.GzipFile(filename='', mode='wb', compresslevel=self._compresslevel, fileobj=compressed, mtime=0) as zipped:
         plain = _HashingWriter(zipped)
         _write_tar(plain, files)
     blob = Blob(compressed.digest, compressed.size, plain.digest)
@@ -113,9 +113,8 @@ class Store:
     os.chmod(file.name, 0o644)
     os.replace(file.name, self.path(blob))
 
-  @staticmethod
-  def _key(files):
-    listing = hashlib.sha256()
+  def _key(self, files):
+    listing = hashlib.sha256(f'{self._compresslevel}\0'.encode())
     for path, entry in sorted(files.items()):
       if entry.source is not None:
         content = file_digest(entry.source)
