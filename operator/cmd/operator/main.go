@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"go.uber.org/zap/zapcore"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -53,6 +54,7 @@ func parseOptions(set *flag.FlagSet, args []string) (options, error) {
 	set.BoolVar(&o.leaderElect, "leader-elect", false, "work only while no other operator does")
 	set.StringVar(&o.electionNamespace, "leader-election-namespace", "", "namespace of the lease; empty: the operator's own")
 	set.BoolVar(&o.printVersion, "version", false, "print the version and end")
+	o.zap.StacktraceLevel = zapcore.PanicLevel // errors are told in words
 	o.zap.BindFlags(set)
 	if err := set.Parse(args); err != nil {
 		return o, err

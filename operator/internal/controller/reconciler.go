@@ -122,7 +122,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if retry == nil {
 		return reconcile.Result{}, nil
 	}
-	if err := r.update(ctx, job, seen.status()); err != nil {
+	if err := r.update(ctx, job, seen.status()); apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: soon / 10}, nil // the cache is behind our own last change
+	} else if err != nil {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: retry.after}, retry.err

@@ -225,7 +225,7 @@ func (b *builder) resourceManager() corev1.Container {
 		fromLabel("HOST_ADDRESS", jobsetv1.CoordinatorKey),
 		{Name: "TPU_SKIP_MDS_QUERY", Value: "true"},
 	}
-	container := b.server(c, RMContainer, "server", args, env, port, port, 29002)
+	container := b.server(c, RMContainer, "server", args, env, port, 29002)
 	b.setResources(&container, c, limits("8", "32000000000"), requests("50m", "128Mi"))
 	b.setProbes(&container, c, port)
 	return container
@@ -315,7 +315,7 @@ func (b *builder) worker() corev1.Container {
 		fromLabel("PATHWAYS_HEAD", jobsetv1.CoordinatorKey),
 		fromLabel("MEGASCALE_COORDINATOR_ADDRESS", jobsetv1.CoordinatorKey),
 	}
-	container := b.server(c, WorkerContainer, "server", args, env, port, port, 29006, 8471, 8080)
+	container := b.server(c, WorkerContainer, "server", args, env, port, 29006, 8471, 8080)
 	chips := corev1.ResourceList{tpuResource: *resource.NewQuantity(int64(b.slice.Machine.ChipsPerHost), resource.DecimalSI)}
 	b.setResources(&container, c, corev1.ResourceRequirements{Limits: chips}, requests("100m", "256Mi"))
 	if b.nodeKind == v1.NodeKindTPU {
