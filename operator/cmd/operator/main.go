@@ -14,7 +14,6 @@ import (
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // for running outside of the cluster
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -95,7 +94,7 @@ func run(o options) error {
 		// The process ends when the manager does, so another one may take over at once.
 		LeaderElectionReleaseOnCancel: true,
 		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
-		Cache:                         cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: controller.PodCache()}},
+		Cache:                         cache.Options{ByObject: controller.CacheByObject()},
 	}
 	if o.namespace != "" {
 		managerOptions.Cache.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}

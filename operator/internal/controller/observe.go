@@ -20,40 +20,41 @@ import (
 
 // Reasons of conditions that are not JobSet's own.
 const (
-	reasonAsExpected      = "AsExpected"
-	reasonWaiting         = "WaitingForPods"
-	reasonStarting        = "JobSetCreated"
-	reasonRestarting      = "Restarting"
-	reasonRunning         = "AllSlicesStarted"
-	reasonNotRunning      = "NotRunning"
-	reasonSlicesReady     = "AllSlicesReady"
-	reasonSlicesNotReady  = "SlicesNotReady"
-	reasonSuspended       = "SuspendedJobs"
-	reasonNotSuspended    = "NotSuspended"
-	reasonNotFinished     = "NotFinished"
-	reasonFinished        = "Finished"
-	reasonJobSetMissing   = "JobSetNotInstalled"
-	reasonJobSetTooOld    = "JobSetTooOld"
-	reasonJobSetIdle      = "JobSetControllerNotRunning"
-	reasonNameConflict    = "NameConflict"
-	reasonInvalidSpec     = "InvalidSpec"
-	reasonCreationFailed  = "JobSetCreationFailed"
-	reasonPodsNotCreated  = "PodsNotCreated"
-	reasonLeftovers       = "WaitingForDeletion"
-	reasonImagePull       = "ImagePullFailed"
-	reasonUnschedulable   = "Unschedulable"
-	reasonCannotStart     = "ContainerCannotStart"
-	reasonOutOfMemory     = "OutOfMemory"
-	reasonCrashLooping    = "CrashLooping"
-	reasonEvicted         = "PodFailed"
-	reasonExited          = "ServerExited"
-	reasonHeadNotReady    = "HeadNotReady"
-	oomRemembered         = 5 * time.Minute
-	crashRemembered       = 10 * time.Minute
-	patienceForJobSet     = 30 * time.Second // until the JobSet controller is taken for absent
-	patienceForPods       = 15 * time.Second // until pods that do not appear are a problem
-	maxMessage            = 1000             // an event's limit is 1024
-	maxUnreadyPodsInNotes = 3
+	reasonAsExpected     = "AsExpected"
+	reasonWaiting        = "WaitingForPods"
+	reasonStarting       = "JobSetCreated"
+	reasonRestarting     = "Restarting"
+	reasonRunning        = "AllSlicesStarted"
+	reasonNotRunning     = "NotRunning"
+	reasonSlicesReady    = "AllSlicesReady"
+	reasonSlicesNotReady = "SlicesNotReady"
+	reasonSuspended      = "SuspendedJobs"
+	reasonNotSuspended   = "NotSuspended"
+	reasonNotFinished    = "NotFinished"
+	reasonFinished       = "Finished"
+	reasonJobSetMissing  = "JobSetNotInstalled"
+	reasonJobSetTooOld   = "JobSetTooOld"
+	reasonJobSetIdle     = "JobSetControllerNotRunning"
+	reasonNameConflict   = "NameConflict"
+	reasonInvalidSpec    = "InvalidSpec"
+	reasonCreationFailed = "JobSetCreationFailed"
+	reasonPodsNotCreated = "PodsNotCreated"
+	reasonLeftovers      = "WaitingForDeletion"
+	reasonImagePull      = "ImagePullFailed"
+	reasonUnschedulable  = "Unschedulable"
+	reasonCannotStart    = "ContainerCannotStart"
+	reasonOutOfMemory    = "OutOfMemory"
+	reasonCrashLooping   = "CrashLooping"
+	reasonEvicted        = "PodFailed"
+	reasonExited         = "ServerExited"
+	reasonHeadNotReady   = "HeadNotReady"
+	oomRemembered        = 5 * time.Minute
+	crashRemembered      = 10 * time.Minute
+	patienceForJobSet    = 30 * time.Second // until the JobSet controller is taken for absent
+	patienceForMissing   = time.Minute      // until pods that are missing without a reason are one
+	patienceForPods      = 15 * time.Second // until pods that do not appear are a problem
+	maxMessage           = 1000             // an event's limit is 1024
+	maxHostsNamed        = 3
 )
 
 // problem is one thing that keeps the cluster from working, in words that say what to do about it.
@@ -82,7 +83,8 @@ func (o *observation) status() v1.PathwaysJobStatus {
 		desired = o.job.Spec.Workers[0].NumSlices
 	}
 	pods := o.currentPods()
-	ready := readySlices(pods, desired, jobset.Hosts(o.job))
+	hosts := jobset.Hosts(o.job)
+	ready := readySlices(pods, desired, hosts)
 	head := headReady(pods)
 
 	state := phase{kind: v1.ConditionPending, reason: reasonStarting, message: "pathwaysJob pending : jobSet is getting created"}
@@ -156,7 +158,7 @@ func (o *observation) status() v1.PathwaysJobStatus {
 	case ready == desired:
 		set(v1.ConditionSlicesReady, true, reasonSlicesReady, count)
 	default:
-		set(v1.ConditionSlicesReady, false, reasonSlicesNotReady, count+o.unready(pods))
+		set(v1.ConditionSlicesReady, false, reasonSlicesNotReady, count+o.unready(pods, desired, hosts))
 	}
 
 	found := o.problem
@@ -215,26 +217,37 @@ func (o *observation) waitingFor(head bool, ready, desired int32) string {
 	return fmt.Sprintf("%d of %d slices ready", ready, desired)
 }
 
-// unready names the first few hosts that are missing, as "; not ready: slice 1 host 0 (…)".
-func (o *observation) unready(pods []corev1.Pod) string {
+// unready names the first few hosts that are missing, as "; not ready: slice 1 host 0 (pod … is Pending)".
+func (o *observation) unready(pods []corev1.Pod, slices, hosts int32) string {
+	type place struct{ slice, host string }
+	podAt := map[place]*corev1.Pod{}
+	for i := range pods {
+		if pods[i].Labels[jobsetv1.ReplicatedJobNameKey] == jobset.WorkersJob {
+			podAt[place{pods[i].Labels[jobsetv1.JobIndexKey], pods[i].Labels[completionIndexLabel]}] = &pods[i]
+		}
+	}
 	var names []string
 	more := 0
-	for _, pod := range pods {
-		if pod.Labels[jobsetv1.ReplicatedJobNameKey] != jobset.WorkersJob || podReady(&pod) {
-			continue
+	for slice := range slices {
+		for host := range hosts {
+			pod := podAt[place{strconv.Itoa(int(slice)), strconv.Itoa(int(host))}]
+			if pod != nil && podReady(pod) {
+				continue
+			}
+			if len(names) == maxHostsNamed {
+				more++
+				continue
+			}
+			why := "no pod"
+			if pod != nil {
+				why = fmt.Sprintf("pod %s is %s", pod.Name, pod.Status.Phase)
+			}
+			names = append(names, fmt.Sprintf("slice %d host %d (%s)", slice, host, why))
 		}
-		if len(names) == maxUnreadyPodsInNotes {
-			more++
-			continue
-		}
-		names = append(names, fmt.Sprintf("%s (%s)", pod.Name, pod.Status.Phase))
-	}
-	if len(names) == 0 {
-		return ""
 	}
 	text := "; not ready: " + strings.Join(names, ", ")
 	if more > 0 {
-		text += fmt.Sprintf(" and %d more pods", more)
+		text += fmt.Sprintf(" and %d more hosts", more)
 	}
 	return text
 }

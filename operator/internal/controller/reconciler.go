@@ -1,6 +1,6 @@
 // Package controller makes each PathwaysJob real as a JobSet, and keeps its status true.
 //
-// reconciler.go holds the loop, observe.go turns what was seen into a status, problems.go finds what is wrong with pods,
+// reconciler.go holds the loop, restart.go starts slices anew that Kubernetes would not, observe.go turns what was seen into a status, problems.go finds what is wrong with pods,
 // jobsetapi.go copes with a cluster where JobSet is not (yet) installed.
 package controller
 
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -63,8 +64,12 @@ type Reconciler struct {
 	now      func() time.Time
 }
 
-// PodCache limits the manager's cache to the pods of PathwaysJobs.
-func PodCache() cache.ByObject {
+// CacheByObject limits the manager's cache to the Jobs and pods of PathwaysJobs.
+func CacheByObject() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{&corev1.Pod{}: ofPathwaysJobs(), &batchv1.Job{}: ofPathwaysJobs()}
+}
+
+func ofPathwaysJobs() cache.ByObject {
 	exists, err := labels.NewRequirement(jobset.NameLabel, selection.Exists, nil)
 	if err != nil {
 		panic(err) // the label is a constant
@@ -82,12 +87,15 @@ func Setup(mgr ctrl.Manager, options Options) error {
 		metrics:  options.Metrics,
 		now:      time.Now,
 	}
+	byNameLabel := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
+		name := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetLabels()[jobset.NameLabel]}
+		return []reconcile.Request{{NamespacedName: name}}
+	})
 	built, err := ctrl.NewControllerManagedBy(mgr).
 		Named("pathwaysjob").
 		For(&v1.PathwaysJob{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})). // its status is our own
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, pod client.Object) []reconcile.Request {
-			return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetLabels()[jobset.NameLabel]}}}
-		})).
+		Watches(&corev1.Pod{}, byNameLabel).
+		Watches(&batchv1.Job{}, byNameLabel).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: options.MaxConcurrentReconciles,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](500*time.Millisecond, time.Minute),
@@ -173,6 +181,9 @@ func (r *Reconciler) observe(ctx context.Context, seen *observation) (*retry, er
 		if pod.Labels[jobsetv1.JobSetUIDKey] == string(js.UID) {
 			seen.pods = append(seen.pods, pod)
 		}
+	}
+	if err := r.restartSlices(ctx, seen); err != nil {
+		return nil, err
 	}
 	if seen.problem, err = r.missingPods(ctx, seen); err != nil {
 		return nil, err
@@ -289,7 +300,16 @@ func (r *Reconciler) missingPods(ctx context.Context, seen *observation) (*probl
 	if age < patienceForPods || len(pods) >= want && !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return isStuck(&p, seen.now) }) {
 		return nil, nil
 	}
-	return r.latestWarning(ctx, seen, pods)
+	if found, err := r.latestWarning(ctx, seen, pods); found != nil || err != nil {
+		return found, err
+	}
+	notReady := meta.FindStatusCondition(seen.job.Status.Conditions, v1.ConditionSlicesReady)
+	if len(pods) < want && notReady != nil && notReady.Status == metav1.ConditionFalse &&
+		seen.now.Sub(notReady.LastTransitionTime.Time) > patienceForMissing {
+		return &problem{reasonPodsNotCreated, fmt.Sprintf("%d of %d pods are missing, and no event says why: see kubectl describe "+
+			"job -n %s -l %s=%s", want-len(pods), want, js.Namespace, jobsetv1.JobSetNameKey, js.Name)}, nil
+	}
+	return nil, nil
 }
 
 // isStuck: on its node for a while, but no container was even tried.

@@ -56,9 +56,14 @@ const (
 )
 
 // A slice's Job fails, and the JobSet's failure policy acts, after this many failures for each of its hosts. Kubernetes
-// counts deleted pods and in-place restarts of containers alike, for the whole life of the Job, so the number is far
-// above what a long interactive session collects, and low enough for a worker that cannot run to be given up.
+// counts failed pods and in-place restarts of containers alike, so the number is far above what a long interactive
+// session collects, and low enough for a worker that cannot run to be given up after some hours of ever rarer tries.
 const failuresPerHost = 100
+
+// The head gets its signal this many seconds late when its pod is deleted. Kubernetes counts a deleted pod as failed
+// unless it has ended with success before the Job controller looks, about once a second: a head that leaves cleanly at
+// once would count as having done its work, and never come back.
+const leaveLate = 3
 
 // Defaults are the operator's flags.
 type Defaults struct {
@@ -162,6 +167,10 @@ func (b *builder) head() (batchv1.JobTemplateSpec, error) {
 		}
 	} else {
 		pod.Spec = b.serverPod([]corev1.Container{b.resourceManager(), b.proxy()})
+		for i := range pod.Spec.Containers {
+			late := &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: leaveLate}}
+			pod.Spec.Containers[i].Lifecycle = &corev1.Lifecycle{PreStop: late}
+		}
 	}
 	pod.Annotations = merged(annotations, pod.Annotations)
 	pod.Labels = merged(pod.Labels, map[string]string{NameLabel: b.job.Name})
