@@ -2,22 +2,19 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "compiler/child_process.h"
 #include "compiler/compiler.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hlo/captured_program.h"
 #include "pjrt/compile_options.h"
 #include "pjrt/compile_options.pb.h"
 #include "worker/test_cluster.h"
@@ -32,43 +29,9 @@ using worker::kF32;
 using worker::TestCluster;
 using worker::TestController;
 
-constexpr int kDevices = 4;
+constexpr int kDevices = hlo::kCapturedDevices;
 constexpr int kS4 = 21;
 constexpr char kPlugin[] = PATHWAYS_DEPS_DIR "/plugin/pjrt_c_api_cpu_plugin.so";
-
-std::string ReadFile(const std::string& name) {
-  std::ifstream file(std::string(PATHWAYS_SOURCE_DIR "/src/hlo/testdata/") + name, std::ios::binary);
-  EXPECT_TRUE(file.good()) << name;
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-struct Array {
-  int type = 0;
-  std::vector<int64_t> dims;
-  std::string bytes;
-};
-using Arrays = std::vector<std::vector<Array>>;  // [device][index]
-
-// See hlo/testdata/generate.py.
-void ReadGolden(const std::string& name, Arrays& inputs, Arrays& outputs) {
-  inputs.resize(kDevices);
-  outputs.resize(kDevices);
-  std::istringstream text(ReadFile(name + ".golden"));
-  std::string kind, dims, hex;
-  int index = 0, device = 0;
-  Array array;
-  while (text >> kind >> index >> device >> array.type >> dims >> hex) {
-    array.dims.clear();
-    for (absl::string_view dim : absl::StrSplit(dims, ',')) {
-      int64_t size = 0;
-      if (absl::SimpleAtoi(dim, &size)) array.dims.push_back(size);
-    }
-    array.bytes = hex == "-" ? "" : absl::HexStringToBytes(hex);
-    (kind == "input" ? inputs : outputs)[device].push_back(array);
-  }
-}
 
 std::string Options(int replicas, int partitions) {
   pjrt::CompileOptionsProto options;
@@ -98,9 +61,8 @@ class CompiledProgramTest : public ::testing::TestWithParam<const char*> {};
 TEST_P(CompiledProgramTest, RunsOverTwoWorkers) {
   const std::vector<TestCluster::Place> places = {{1, 0}, {0, 1}, {1, 1}, {0, 0}};
   const std::vector<std::vector<int>> logical = {{1, 3}, {0, 2}};  // of each worker, ascending
-  Arrays inputs, outputs;
-  ReadGolden(GetParam(), inputs, outputs);
-  CompiledProgramRef compiled = Compile(ReadFile(absl::StrCat(GetParam(), ".mlirbc")), Options(1, kDevices));
+  const auto [inputs, outputs] = hlo::ReadCapturedValues(GetParam());
+  CompiledProgramRef compiled = Compile(hlo::ReadCapturedFile(absl::StrCat(GetParam(), ".mlirbc")), Options(1, kDevices));
   ASSERT_NE(compiled, nullptr);
   ASSERT_EQ(compiled->program.parameters_size(), inputs[0].size());
   ASSERT_EQ(compiled->program.results_size(), outputs[0].size());

@@ -5,11 +5,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <numeric>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -17,12 +15,11 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hlo/captured_program.h"
 #include "hlo/collective_call.h"
 #include "hlo/program.h"
 #include "hlo/reference_collectives.h"
@@ -38,7 +35,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-constexpr int kDevices = 4;
+using Array = CapturedArray;
+using Arrays = CapturedArrays;
+
+constexpr int kDevices = kCapturedDevices;
 constexpr char kPluginPath[] = PATHWAYS_DEPS_DIR "/plugin/pjrt_c_api_cpu_plugin.so";
 
 template <typename T>
@@ -48,45 +48,6 @@ T Value(absl::StatusOr<T> value) {
     std::abort();  // nothing below could go on
   }
   return *std::move(value);
-}
-
-std::string ReadFile(const std::string& name) {
-  std::ifstream file(PATHWAYS_SOURCE_DIR "/src/hlo/testdata/" + name, std::ios::binary);
-  EXPECT_TRUE(file.good()) << name;
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-// An array of one device.
-struct Array {
-  int type = 0;
-  std::vector<int64_t> dims;
-  std::string bytes;
-};
-using Arrays = std::vector<std::vector<Array>>;  // [device][index]
-
-struct Golden {
-  Arrays inputs = Arrays(kDevices);
-  Arrays outputs = Arrays(kDevices);
-};
-
-Golden ReadGolden(const std::string& name) {
-  Golden golden;
-  std::istringstream text(ReadFile(name + ".golden"));
-  std::string kind, dims, hex;
-  int index = 0, device = 0;
-  Array array;
-  while (text >> kind >> index >> device >> array.type >> dims >> hex) {
-    array.dims.clear();
-    for (absl::string_view dim : absl::StrSplit(dims, ',')) {
-      int64_t size = 0;
-      if (absl::SimpleAtoi(dim, &size)) array.dims.push_back(size);
-    }
-    array.bytes = hex == "-" ? "" : absl::HexStringToBytes(hex);
-    (kind == "input" ? golden.inputs : golden.outputs)[device].push_back(array);
-  }
-  return golden;
 }
 
 // The modules that the transform has seen and made, by name. Compiles may run in parallel.
@@ -136,7 +97,7 @@ std::string Options(bool replicas, const std::vector<int64_t>& devices) {
 }
 
 absl::StatusOr<std::unique_ptr<pjrt::LoadedExecutable>> Compile(pjrt::Client& compiler, const std::string& file) {
-  return compiler.Compile(ReadFile(file),
+  return compiler.Compile(ReadCapturedFile(file),
                           Options(file == "replicas.mlir" || file == "not_a_reduction.mlir", {0, 1, 2, 3}));
 }
 
@@ -226,7 +187,7 @@ class ProgramTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ProgramTest, RunsOverSeparateClients) {
   const std::string name = GetParam();
-  const Golden golden = ReadGolden(name);
+  const CapturedValues golden = ReadCapturedValues(name);
   auto compiler = MakeClient(kDevices, 0);
   auto compiled = Value(Compile(*compiler, name + ".mlirbc"));
   for (int num_clients : {1, 2, 4}) {
