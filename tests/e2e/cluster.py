@@ -193,3 +193,13 @@ class Cluster:
       tail = path.read_text(errors='replace').splitlines()[-lines:]
       text += [f'--- {path.name}', *tail]
     return '\n'.join(text)
+
+  def sanitizer_reports(self):
+    """What the address or thread sanitizer has said in the log files, from its first line on; nothing in other builds."""
+    reports = []
+    for path in sorted(self.state_home.rglob('*.log')):
+      text = path.read_text(errors='replace')
+      found = re.search(r'(ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer)', text)
+      if found:
+        reports += [f'--- {path.name}', text[found.start():found.start() + 8000]]
+    return '\n'.join(reports)

@@ -19,6 +19,8 @@ def _ended(cluster):
   for process in left:
     process.kill()
   assert not left, f'left behind after `pathways down`: {left}\n{done.stdout}'
+  reports = cluster.sanitizer_reports()
+  assert not reports, reports
 
 
 @pytest.fixture(scope='session')
