@@ -11,7 +11,20 @@ namespace openpathways::cli {
 int PrintError(const absl::Status& status) {
   std::fflush(stdout);
   std::fprintf(stderr, "pathways: %s\n", std::string(status.message()).c_str());
-  return 1;
+  constexpr int kInterrupted = 130;  // as a shell: 128 + SIGINT
+  return absl::IsCancelled(status) ? kInterrupted : 1;
+}
+
+int Status(const StatusOptions& options) {
+  absl::StatusOr<std::unique_ptr<Cluster>> cluster = OpenCluster(options.where);
+  const absl::Status status = cluster.ok() ? (*cluster)->PrintStatus(options.name, options.json) : cluster.status();
+  return status.ok() ? 0 : PrintError(status);
+}
+
+int Logs(const LogsOptions& options) {
+  absl::StatusOr<std::unique_ptr<Cluster>> cluster = OpenCluster(options.where);
+  const absl::Status status = cluster.ok() ? (*cluster)->PrintLogs(options.request) : cluster.status();
+  return status.ok() ? 0 : PrintError(status);
 }
 
 std::string DescribeSlices(const std::vector<std::string>& instance_types) {

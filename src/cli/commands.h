@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "cli/cluster.h"
+#include "cli/workload.h"
 
 namespace openpathways::cli {
 
@@ -29,27 +31,80 @@ int Down(const DownOptions& options);
 
 struct RunOptions {
   std::string name = "default";
+  ClusterFlags where;
+  int port = 29000;  // of this machine, for a cluster elsewhere; 0: any free one
+  int timeout_seconds = 300;
   std::vector<std::string> command;
 };
-// Becomes the command; returns only if that fails.
+// The command's exit code; 127 and 126 if it cannot be run, as a shell.
 int Run(const RunOptions& options);
+// The same, with a connection that is held until Ctrl-C if there is no command.
+int Connect(const RunOptions& options);
+
+struct NotebookOptions {
+  RunOptions client;   // its command is what Jupyter is given in addition
+  std::string target;  // grpc://HOST:PORT instead of a workload
+  int notebook_port = 8888;
+};
+// Runs JupyterLab; returns its exit code.
+int Notebook(const NotebookOptions& options);
 
 struct StatusOptions {
   std::string name = "default";
+  ClusterFlags where;
   bool json = false;
 };
 // 1 if there is no such cluster.
 int Status(const StatusOptions& options);
 
 struct LogsOptions {
-  std::string name = "default";
-  std::vector<std::string> which;  // "rm", "proxy", "worker", "worker-0-1", "worker 0-1", "0-1"; empty: all
-  bool follow = false;
-  int lines = -1;  // only the last so many of each; -1: all
+  ClusterFlags where;
+  LogsRequest request;
 };
 int Logs(const LogsOptions& options);
 
-// The error on stderr; returns 1.
+struct CreateOptions {
+  ClusterFlags where = CurrentKubernetesCluster();
+  WorkloadRequest request;
+  std::vector<std::string> environment;  // NAME=VALUE, or NAME: as here
+  std::string environment_file;
+};
+int CreateWorkload(CreateOptions options);
+
+struct ListOptions {
+  ClusterFlags where = CurrentKubernetesCluster();
+  std::string status = "EVERYTHING";  // or FINISHED, RUNNING, QUEUED, FAILED, SUCCESSFUL
+  std::string name;                   // part of the name
+  bool json = false;
+};
+int ListWorkloads(const ListOptions& options);
+
+struct DeleteOptions {
+  ListOptions which;
+  std::string workload;  // or all that match `which`
+  bool force = false;    // several without asking
+};
+int DeleteWorkloads(const DeleteOptions& options);
+
+struct InstallOptions {
+  ClusterFlags where = CurrentKubernetesCluster();
+  std::string version;           // of the images
+  std::string image_repository;  // empty, as the next one: as in the manifest
+  std::string default_node_kind;
+  bool dry_run = false;
+  bool wait = true;
+  int timeout_seconds = 300;
+};
+// The operator, on a Kubernetes cluster.
+int Install(const InstallOptions& options);
+struct UninstallOptions {
+  ClusterFlags where = CurrentKubernetesCluster();
+  bool force = false;  // with the workloads that there are
+  int timeout_seconds = 300;
+};
+int Uninstall(const UninstallOptions& options);
+
+// The error on stderr; returns the exit code: 130 after Ctrl-C, else 1.
 int PrintError(const absl::Status& status);
 
 // "2 slices of v5p-16 (tpuv5:2x2x2)", or a list if they differ. REQUIRES: legal instance types.

@@ -268,6 +268,35 @@ TEST_F(CommandsTest, MistakesAreExplained) {
   EXPECT_EQ(Pathways("--help").code, 0);
 }
 
+TEST_F(CommandsTest, WorkloadsOnThisMachine) {
+  const std::string create = absl::StrCat(
+      "workload create-pathways --cluster=local --headless --workload=default "
+      "--num-slices=2 --tpu-type=v5p-16 --port=",
+      port_);
+  const std::string plugin = absl::StrCat("PATHWAYS_PJRT_PLUGIN=", folder_, "/plugin.so");
+  EXPECT_EQ(Pathways("workload list --cluster=local").output, "no workloads\n");
+  const Outcome created = Pathways(create, plugin);
+  ASSERT_EQ(created.code, 0) << created.output;
+  EXPECT_THAT(created.output, HasSubstr("cluster default is ready: 2 slices of v5p-16"));
+  EXPECT_THAT(Pathways("workload list --cluster=local").output,
+              AllOf(HasSubstr("default"), HasSubstr("2 of v5p-16"), HasSubstr("Running"), HasSubstr("6/6 processes")));
+  EXPECT_THAT(Pathways("workload status default --cluster=local").output, HasSubstr("ready: 4 of 4 workers"));
+  const Outcome connect = Pathways("connect default --cluster=local");
+  EXPECT_EQ(connect.code, 0);
+  EXPECT_THAT(connect.output, HasSubstr(absl::StrCat("JAX_BACKEND_TARGET=grpc://127.0.0.1:", port_)));
+  EXPECT_EQ(Pathways("connect default --cluster=local -- sh -c 'exit 7'").code, 7);
+  EXPECT_THAT(Pathways("workload delete --workload=default --cluster=local").output, HasSubstr("6 processes stopped"));
+  EXPECT_THAT(Processes(), IsEmpty());
+  const Outcome again = Pathways("workload delete --workload=default --cluster=local");
+  EXPECT_EQ(again.code, 1);
+  EXPECT_THAT(again.output, HasSubstr("no cluster named default is running"));
+  EXPECT_THAT(Pathways("workload create-pathways --cluster=local --workload=w --tpu-type=v5p-16 --docker-image=x "
+                       "--command='python train.py'")
+                  .output,
+              HasSubstr("pathways run --name=w -- sh -c 'python train.py'"));
+  EXPECT_THAT(Pathways(create + " --dry-run").output, HasSubstr("pathways up --name=default --num-slices=2"));
+}
+
 TEST_F(CommandsTest, AUsedPortNamesItsOwner) {
   const Outcome up = Up();
   ASSERT_EQ(up.code, 0);

@@ -93,7 +93,32 @@ std::string LogTailsOf(const ClusterState& state, const std::vector<std::string>
   return tails;
 }
 
+// Which live cluster's proxy has been given the port, whether or not it listens yet.
+std::optional<std::string> ClusterOnPort(const StateDirectory& directory, int port) {
+  for (const std::string& name : directory.List()) {
+    absl::StatusOr<std::optional<ClusterState>> state = directory.Load(name);
+    if (state.ok() && state->has_value() && (*state)->shape.proxy_port == port && (*state)->CountAlive() > 0)
+      return name;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+absl::Status CheckPortIsFree(const StateDirectory& directory, int port) {
+  const std::optional<std::string> cluster = ClusterOnPort(directory, port);
+  if (!cluster.has_value() && IsPortFree(port)) return absl::OkStatus();
+  std::string owner = "another process";
+  if (cluster.has_value()) {
+    owner = absl::StrCat("cluster ", *cluster);
+  } else if (std::optional<PortOwner> found = FindPortOwner(port)) {
+    owner = absl::StrCat("process ", found->pid, " (", found->command, ")");
+  }
+  absl::StatusOr<std::vector<int>> other = ChoosePorts(1, {});
+  return absl::AlreadyExistsError(absl::StrCat("port ", port, " is in use by ", owner,
+                                               "\nChoose another one, for example --port ",
+                                               other.ok() ? other->front() : port + 1));
+}
 
 absl::StatusOr<std::vector<int>> ChoosePorts(int count, const std::set<int>& taken) {
   constexpr int kRange = 8000;

@@ -21,6 +21,9 @@ inline constexpr char kClusterVariable[] = "OPENPATHWAYS_CLUSTER";
 // Free ports below the range that the kernel gives to outgoing connections, none of them in `taken`.
 absl::StatusOr<std::vector<int>> ChoosePorts(int count, const std::set<int>& taken);
 
+// ALREADY_EXISTS, with who has it and which one is free, if the port is another process's or meant for another cluster.
+absl::Status CheckPortIsFree(const StateDirectory& directory, int port);
+
 // The servers of a cluster, not started: resource manager, proxy, and one worker for each host of each slice.
 // REQUIRES: legal instance types.
 std::vector<ServerRecord> PlanServers(const ClusterShape& shape);

@@ -12,9 +12,8 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
-#include "cli/cluster_state.h"
-#include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/local_cluster.h"
 
 namespace openpathways::cli {
 namespace {
@@ -88,32 +87,26 @@ absl::StatusOr<std::vector<std::string>> ChooseLogs(const std::string& folder, s
   return chosen;
 }
 
-absl::Status TryLogs(const LogsOptions& options) {
-  RETURN_IF_ERROR(StateDirectory::CheckName(options.name));
-  ASSIGN_OR_RETURN(StateDirectory directory, StateDirectory::FromEnvironment());
-  const std::string folder = directory.cluster_directory(options.name) + "/logs";
-  ASSIGN_OR_RETURN(std::vector<std::string> names, ChooseLogs(folder, options.which));
+}  // namespace
+
+absl::Status LocalCluster::PrintLogs(const LogsRequest& request) {
+  RETURN_IF_ERROR(StateDirectory::CheckName(request.workload));
+  const std::string folder = directory_.cluster_directory(request.workload) + "/logs";
+  ASSIGN_OR_RETURN(std::vector<std::string> names, ChooseLogs(folder, request.which));
   std::vector<LogReader> readers;
   for (const std::string& name : names) {
     readers.emplace_back(absl::StrCat(folder, "/", name, ".log"),
                          names.size() == 1 ? "" : absl::StrCat("[", name, "] "));
-    if (options.lines >= 0) readers.back().SkipToLast(options.lines);
+    if (request.lines >= 0) readers.back().SkipToLast(request.lines);
   }
-  for (LogReader& reader : readers) reader.PrintNew(/*unfinished_too=*/!options.follow);
-  if (!options.follow) return absl::OkStatus();
+  for (LogReader& reader : readers) reader.PrintNew(/*unfinished_too=*/!request.follow);
+  if (!request.follow) return absl::OkStatus();
   CatchInterrupts();
   while (!Interrupted()) {
     absl::SleepFor(absl::Milliseconds(200));
     for (LogReader& reader : readers) reader.PrintNew(/*unfinished_too=*/false);
   }
   return absl::OkStatus();
-}
-
-}  // namespace
-
-int Logs(const LogsOptions& options) {
-  const absl::Status status = TryLogs(options);
-  return status.ok() ? 0 : PrintError(status);
 }
 
 }  // namespace openpathways::cli

@@ -52,25 +52,6 @@ std::vector<pid_t> AllPids() {
   return pids;
 }
 
-std::vector<std::string> MergedEnvironment(const std::vector<std::pair<std::string, std::string>>& additions) {
-  std::set<std::string> replaced;
-  for (const auto& [name, value] : additions) replaced.insert(name);
-  std::vector<std::string> merged;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string name(*variable, strcspn(*variable, "="));
-    if (!replaced.contains(name)) merged.push_back(*variable);
-  }
-  for (const auto& [name, value] : additions) merged.push_back(absl::StrCat(name, "=", value));
-  return merged;
-}
-
-std::vector<char*> Pointers(std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (std::string& s : strings) pointers.push_back(s.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 // Inodes of sockets that listen on `port`, from one table of /proc/net.
 void CollectListeners(const std::string& table, int port, std::set<std::string>* inodes) {
   std::istringstream lines(ReadFile(table));
@@ -124,6 +105,25 @@ std::string BootId() {
   return std::string(absl::StripSuffix(id, "\n"));
 }
 
+std::vector<std::string> EnvironmentWith(const std::vector<std::pair<std::string, std::string>>& additions) {
+  std::set<std::string> replaced;
+  for (const auto& [name, value] : additions) replaced.insert(name);
+  std::vector<std::string> merged;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string name(*variable, strcspn(*variable, "="));
+    if (!replaced.contains(name)) merged.push_back(*variable);
+  }
+  for (const auto& [name, value] : additions) merged.push_back(absl::StrCat(name, "=", value));
+  return merged;
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& s : strings) pointers.push_back(s.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 absl::StatusOr<ProcessId> SpawnDetached(const SpawnSpec& spec) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -142,7 +142,7 @@ absl::StatusOr<ProcessId> SpawnDetached(const SpawnSpec& spec) {
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 
   std::vector<std::string> argv = spec.argv;
-  std::vector<std::string> environment = MergedEnvironment(spec.environment);
+  std::vector<std::string> environment = EnvironmentWith(spec.environment);
   pid_t pid = 0;
   const int error =
       posix_spawn(&pid, argv[0].c_str(), &actions, &attributes, Pointers(argv).data(), Pointers(environment).data());

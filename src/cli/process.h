@@ -32,6 +32,11 @@ absl::Duration Uptime(const ProcessId& process);
 // Changes at every boot of the machine.
 std::string BootId();
 
+// Our environment, "NAME=VALUE" each, with `additions`.
+std::vector<std::string> EnvironmentWith(const std::vector<std::pair<std::string, std::string>>& additions);
+// What exec and posix_spawn take; valid as long as `strings` is unchanged.
+std::vector<char*> Pointers(std::vector<std::string>& strings);
+
 struct SpawnSpec {
   std::vector<std::string> argv;                                 // argv[0] is the path
   std::vector<std::pair<std::string, std::string>> environment;  // added to ours

@@ -7,8 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "cli/cluster_state.h"
 #include "cli/commands.h"
+#include "cli/local_cluster.h"
 #include "cli/server_client.h"
 #include "nlohmann/json.hpp"
 #include "topology/slice_topology.h"
@@ -238,34 +238,28 @@ std::string OtherClusters(const StateDirectory& directory, const std::string& na
   return absl::StrJoin(others, ", ");
 }
 
-absl::Status TryStatus(const StatusOptions& options) {
-  RETURN_IF_ERROR(StateDirectory::CheckName(options.name));
-  ASSIGN_OR_RETURN(StateDirectory directory, StateDirectory::FromEnvironment());
-  ASSIGN_OR_RETURN(std::optional<ClusterState> state, directory.Load(options.name));
-  const std::string others = OtherClusters(directory, options.name);
+}  // namespace
+
+absl::Status LocalCluster::PrintStatus(const std::string& workload, bool json) {
+  RETURN_IF_ERROR(StateDirectory::CheckName(workload));
+  ASSIGN_OR_RETURN(std::optional<ClusterState> state, directory_.Load(workload));
+  const std::string others = OtherClusters(directory_, workload);
   if (!state.has_value() || state->CountAlive() == 0) {
     const std::string hint = others.empty() ? "; start one with `pathways up`" : absl::StrCat("; there are: ", others);
     if (!state.has_value())
-      return absl::NotFoundError(absl::StrCat("no cluster named ", options.name, " is running", hint));
-    return absl::NotFoundError(absl::StrCat("no cluster named ", options.name,
+      return absl::NotFoundError(absl::StrCat("no cluster named ", workload, " is running", hint));
+    return absl::NotFoundError(absl::StrCat("no cluster named ", workload,
                                             " is running: all processes of the last one have died; `pathways down` or "
                                             "`pathways up` clean up after it"));
   }
   const View view = Look(*std::move(state));
-  if (options.json) {
-    std::printf("%s\n", ToJson(view, directory).dump(2).c_str());
+  if (json) {
+    std::printf("%s\n", ToJson(view, directory_).dump(2).c_str());
     return absl::OkStatus();
   }
   PrintText(view);
   if (!others.empty()) std::printf("\nother clusters: %s\n", others.c_str());
   return absl::OkStatus();
-}
-
-}  // namespace
-
-int Status(const StatusOptions& options) {
-  const absl::Status status = TryStatus(options);
-  return status.ok() ? 0 : PrintError(status);
 }
 
 }  // namespace openpathways::cli

@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/launcher.h"
+#include "cli/local_cluster.h"
 #include "cli/server_client.h"
 #include "topology/slice_topology.h"
 
@@ -62,31 +63,6 @@ absl::StatusOr<ClusterShape> ShapeFrom(const UpOptions& options) {
 
 std::string NameFlag(const std::string& name) { return name == "default" ? "" : absl::StrCat("--name ", name, " "); }
 
-// Which live cluster's proxy has been given the port, whether or not it listens yet.
-std::optional<std::string> ClusterOnPort(const StateDirectory& directory, int port) {
-  for (const std::string& name : directory.List()) {
-    absl::StatusOr<std::optional<ClusterState>> state = directory.Load(name);
-    if (state.ok() && state->has_value() && (*state)->shape.proxy_port == port && (*state)->CountAlive() > 0)
-      return name;
-  }
-  return std::nullopt;
-}
-
-absl::Status CheckProxyPort(const StateDirectory& directory, int port) {
-  const std::optional<std::string> cluster = ClusterOnPort(directory, port);
-  if (!cluster.has_value() && IsPortFree(port)) return absl::OkStatus();
-  std::string owner = "another process";
-  if (cluster.has_value()) {
-    owner = absl::StrCat("cluster ", *cluster);
-  } else if (std::optional<PortOwner> found = FindPortOwner(port)) {
-    owner = absl::StrCat("process ", found->pid, " (", found->command, ")");
-  }
-  absl::StatusOr<std::vector<int>> other = ChoosePorts(1, {});
-  return absl::AlreadyExistsError(absl::StrCat("port ", port, " is in use by ", owner,
-                                               "\nChoose another one, for example --port ",
-                                               other.ok() ? other->front() : port + 1));
-}
-
 // Ports that other clusters have been given, whether or not they listen yet.
 std::set<int> RecordedPorts(const StateDirectory& directory) {
   std::set<int> ports;
@@ -105,7 +81,7 @@ class UpCommand {
   UpCommand(StateDirectory directory, std::string name, ClusterShape wanted, absl::Duration timeout)
       : directory_(std::move(directory)), name_(std::move(name)), wanted_(std::move(wanted)), timeout_(timeout) {}
 
-  absl::StatusOr<int> Run() {
+  absl::Status Run() {
     ASSIGN_OR_RETURN(ClusterLock lock,
                      ClusterLock::Acquire(absl::StrCat(directory_.cluster_directory(name_), "/lock"), OnLockWait));
     absl::StatusOr<std::optional<ClusterState>> loaded = directory_.Load(name_);
@@ -119,7 +95,7 @@ class UpCommand {
       std::printf("cluster %s: cleaned up after an earlier one that did not end well (%d processes were left)\n",
                   name_.c_str(), report.stopped);
     }
-    RETURN_IF_ERROR(CheckProxyPort(directory_, wanted_.proxy_port));
+    RETURN_IF_ERROR(CheckPortIsFree(directory_, wanted_.proxy_port));
     return StartAnew();
   }
 
@@ -130,7 +106,7 @@ class UpCommand {
     return state.ready && state.boot_id == BootId() && IsAlive(state.Find(Role::kProxy)->process);
   }
 
-  absl::StatusOr<int> OnRunning(ClusterState& state) {
+  absl::Status OnRunning(ClusterState& state) {
     const std::vector<std::string> differences = DescribeDifferences(state.shape, wanted_);
     if (!differences.empty()) {
       return absl::AlreadyExistsError(absl::StrCat("cluster ", name_, " is already running, but not as asked for:\n  ",
@@ -143,7 +119,7 @@ class UpCommand {
       std::printf("cluster %s is already running: %s\n", name_.c_str(),
                   DescribeSlices(state.shape.instance_types).c_str());
       PrintHowToUse();
-      return 0;
+      return absl::OkStatus();
     }
     std::printf("cluster %s has lost %d of %d processes: starting them again\n", name_.c_str(), dead,
                 static_cast<int>(state.servers.size()));
@@ -160,7 +136,7 @@ class UpCommand {
       return status;
     }
     PrintReady();
-    return 0;
+    return absl::OkStatus();
   }
 
   // Ends workers whose process is there but which the cluster has given up, for example because they were frozen.
@@ -183,7 +159,7 @@ class UpCommand {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<int> StartAnew() {
+  absl::Status StartAnew() {
     ClusterState state;
     state.name = name_;
     state.shape = wanted_;
@@ -206,7 +182,7 @@ class UpCommand {
       return status;
     }
     PrintReady();
-    return 0;
+    return absl::OkStatus();
   }
 
   absl::Status AssignPorts(ClusterState* state) {
@@ -238,13 +214,9 @@ class UpCommand {
   }
 
   void PrintHowToUse() const {
-    std::printf(
-        "\nTo use it from JAX:\n"
-        "  export JAX_PLATFORMS=proxy\n"
-        "  export JAX_BACKEND_TARGET=grpc://127.0.0.1:%d\n"
-        "  export IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS=true\n"
-        "or: pathways run %s-- python train.py\n",
-        wanted_.proxy_port, NameFlag(name_).c_str());
+    std::printf("\nTo use it from JAX:\n");
+    PrintExports(absl::StrCat("grpc://127.0.0.1:", wanted_.proxy_port));
+    std::printf("or: pathways run %s-- python train.py\n", NameFlag(name_).c_str());
   }
 
   const StateDirectory directory_;
@@ -254,25 +226,45 @@ class UpCommand {
   const absl::Time start_ = absl::Now();
 };
 
-absl::StatusOr<int> TryUp(const UpOptions& options) {
+absl::Status TryUp(const StateDirectory& directory, const UpOptions& options) {
   RETURN_IF_ERROR(StateDirectory::CheckName(options.name));
   ASSIGN_OR_RETURN(ClusterShape shape, ShapeFrom(options));
   RETURN_IF_ERROR(CheckFiles(shape.plugin));
-  ASSIGN_OR_RETURN(StateDirectory directory, StateDirectory::FromEnvironment());
-  return UpCommand(directory, options.name, shape, absl::Seconds(options.timeout_seconds)).Run();
+  CatchInterrupts();
+  const absl::Status status = UpCommand(directory, options.name, shape, absl::Seconds(options.timeout_seconds)).Run();
+  if (absl::IsCancelled(status))
+    return absl::CancelledError("interrupted; everything that was started has been stopped");
+  return status;
 }
 
 }  // namespace
 
 int Up(const UpOptions& options) {
-  CatchInterrupts();
-  absl::StatusOr<int> code = TryUp(options);
-  if (code.ok()) return *code;
-  if (absl::IsCancelled(code.status())) {
-    std::fprintf(stderr, "pathways: interrupted; everything that was started has been stopped\n");
-    return 130;
+  const absl::StatusOr<StateDirectory> directory = StateDirectory::FromEnvironment();
+  if (!directory.ok()) return PrintError(directory.status());
+  const absl::Status status = TryUp(*directory, options);
+  return status.ok() ? 0 : PrintError(status);
+}
+
+absl::Status LocalCluster::Create(const WorkloadRequest& request) {
+  if (!request.headless) {
+    return absl::UnimplementedError(absl::StrCat(
+        "images are for Kubernetes; on this machine, create the workload with --headless and then run the program:\n"
+        "  pathways run --name=",
+        request.name, " -- sh -c '", request.command, "'"));
   }
-  return PrintError(code.status());
+  UpOptions up;
+  up.name = request.name;
+  up.num_slices = request.num_slices;
+  up.tpu_type = request.tpu_type;
+  up.port = request.port;
+  up.timeout_seconds = request.timeout_seconds;
+  if (request.dry_run || !request.output_manifest_file.empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat("a manifest is for Kubernetes; on this machine this is\n  pathways up --name=", up.name,
+                     " --num-slices=", *up.num_slices, " --tpu-type=", up.tpu_type, " --port=", up.port));
+  }
+  return TryUp(directory_, up);
 }
 
 }  // namespace openpathways::cli
