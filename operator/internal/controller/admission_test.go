@@ -130,7 +130,7 @@ func TestWhatCannotBeChangedIsRefusedByName(t *testing.T) {
 	}
 }
 
-// The API server's rules for topologies are the operator's (and so, by testdata/slices.csv, the resource manager's).
+// The API server's rules for topologies are the operator's (and so, by that package's test, the resource manager's).
 func TestTheAPIServerKnowsAllTopologies(t *testing.T) {
 	w := newWorld(t)
 	type candidate struct {

@@ -206,7 +206,7 @@ func (w *world) eventually(check func() string) {
 	}
 }
 
-// jobSet waits for the JobSet of that name and plays JobSet's admission webhook, which fills in defaults.
+// jobSet waits for the JobSet of that name.
 func (w *world) jobSet(name string) *jobsetv1.JobSet {
 	w.Helper()
 	js := &jobsetv1.JobSet{}
@@ -258,7 +258,7 @@ func (w *world) event(job *v1.PathwaysJob, reason string) string {
 	return message
 }
 
-// start plays the JobSet and Job controllers: it creates the pods, pending.
+// startPods plays the JobSet and Job controllers: it creates the pods, pending.
 func (w *world) startPods(js *jobsetv1.JobSet) {
 	w.Helper()
 	for _, rj := range js.Spec.ReplicatedJobs {
@@ -337,7 +337,7 @@ func (w *world) finish(js *jobsetv1.JobSet, kind jobsetv1.JobSetConditionType, r
 	w.must(w.client.Status().Update(w.ctx, js))
 }
 
-// sliceJob plays the JobSet controller: the Job of one slice, old enough to be started anew.
+// sliceJob plays the JobSet controller: the Job of one slice, not yet created.
 func (w *world) sliceJob(js *jobsetv1.JobSet, slice int32) *batchv1.Job {
 	rj := js.Spec.ReplicatedJobs[1]
 	job := &batchv1.Job{

@@ -20,18 +20,22 @@ import (
 
 // Reasons of conditions that are not JobSet's own.
 const (
-	reasonAsExpected     = "AsExpected"
-	reasonWaiting        = "WaitingForPods"
-	reasonStarting       = "JobSetCreated"
-	reasonRestarting     = "Restarting"
-	reasonRunning        = "AllSlicesStarted"
-	reasonNotRunning     = "NotRunning"
-	reasonSlicesReady    = "AllSlicesReady"
-	reasonSlicesNotReady = "SlicesNotReady"
-	reasonSuspended      = "SuspendedJobs"
-	reasonNotSuspended   = "NotSuspended"
-	reasonNotFinished    = "NotFinished"
-	reasonFinished       = "Finished"
+	// Of the conditions that follow the job's life.
+	reasonStarting      = "JobSetCreated"
+	reasonWaiting       = "WaitingForPods"
+	reasonLeftovers     = "WaitingForDeletion"
+	reasonRestarting    = "Restarting"
+	reasonRunning       = "AllSlicesStarted"
+	reasonNotRunning    = "NotRunning"
+	reasonSuspended     = "SuspendedJobs"
+	reasonNotSuspended  = "NotSuspended"
+	reasonNotFinished   = "NotFinished"
+	reasonFinished      = "Finished"
+	reasonSlicesReady   = "AllSlicesReady"
+	reasonSlicesUnready = "SlicesNotReady"
+	reasonAsExpected    = "AsExpected"
+
+	// Of Degraded, and of the events that go with it.
 	reasonJobSetMissing  = "JobSetNotInstalled"
 	reasonJobSetTooOld   = "JobSetTooOld"
 	reasonJobSetIdle     = "JobSetControllerNotRunning"
@@ -39,22 +43,24 @@ const (
 	reasonInvalidSpec    = "InvalidSpec"
 	reasonCreationFailed = "JobSetCreationFailed"
 	reasonPodsNotCreated = "PodsNotCreated"
-	reasonLeftovers      = "WaitingForDeletion"
 	reasonImagePull      = "ImagePullFailed"
-	reasonUnschedulable  = "Unschedulable"
 	reasonCannotStart    = "ContainerCannotStart"
+	reasonUnschedulable  = "Unschedulable"
 	reasonOutOfMemory    = "OutOfMemory"
-	reasonCrashLooping   = "CrashLooping"
+	reasonCrashLoop      = "CrashLoopBackOff"
 	reasonEvicted        = "PodFailed"
 	reasonExited         = "ServerExited"
-	reasonHeadNotReady   = "HeadNotReady"
-	oomRemembered        = 5 * time.Minute
-	crashRemembered      = 10 * time.Minute
-	patienceForJobSet    = 30 * time.Second // until the JobSet controller is taken for absent
-	patienceForMissing   = time.Minute      // until pods that are missing without a reason are one
-	patienceForPods      = 15 * time.Second // until pods that do not appear are a problem
-	maxMessage           = 1000             // an event's limit is 1024
-	maxHostsNamed        = 3
+)
+
+const (
+	patienceForJobSet  = 30 * time.Second // until the JobSet controller is taken for absent
+	patienceForPods    = 15 * time.Second // until pods that do not appear are a problem, if an event says why
+	patienceForMissing = time.Minute      // the same, if none does
+	oomRemembered      = 5 * time.Minute
+	crashRemembered    = 10 * time.Minute
+
+	maxHostsNamed = 3    // in one message
+	maxMessage    = 1000 // an event's limit is 1024
 )
 
 // problem is one thing that keeps the cluster from working, in words that say what to do about it.
@@ -73,60 +79,47 @@ type observation struct {
 	now     time.Time
 }
 
+// slicesSeen is what the pods of the current run say.
+type slicesSeen struct {
+	pods                  []corev1.Pod
+	ready, desired, hosts int32 // hosts: of each slice
+	head                  bool  // is ready
+}
+
+func (o *observation) slices() slicesSeen {
+	seen := slicesSeen{pods: o.currentPods(), hosts: jobset.Hosts(o.job)}
+	if len(o.job.Spec.Workers) > 0 {
+		seen.desired = o.job.Spec.Workers[0].NumSlices
+	}
+	seen.ready = readySlices(seen.pods, seen.desired, seen.hosts)
+	seen.head = headReady(seen.pods)
+	return seen
+}
+
+func (s *slicesSeen) count() string {
+	return fmt.Sprintf("%d of %d slices ready", s.ready, s.desired)
+}
+
 // status derives the whole status anew; the old one is only asked when a condition has last changed, and whether the
 // slices have all been ready before.
 func (o *observation) status() v1.PathwaysJobStatus {
+	seen := o.slices()
+	now := o.phase(&seen)
+	finished := now.kind == v1.ConditionCompleted || now.kind == v1.ConditionFailed
+
 	status := *o.job.Status.DeepCopy()
 	status.ObservedGeneration = o.job.Generation
-	desired := int32(0)
-	if len(o.job.Spec.Workers) > 0 {
-		desired = o.job.Spec.Workers[0].NumSlices
+	status.SlicesReady, status.SlicesDesired = seen.ready, seen.desired
+	status.Slices = fmt.Sprintf("%d/%d", seen.ready, seen.desired)
+	status.TerminalState, status.Address = "", ""
+	if finished {
+		status.TerminalState = now.kind
 	}
-	pods := o.currentPods()
-	hosts := jobset.Hosts(o.job)
-	ready := readySlices(pods, desired, hosts)
-	head := headReady(pods)
-
-	state := phase{kind: v1.ConditionPending, reason: reasonStarting, message: "pathwaysJob pending : jobSet is getting created"}
-	switch {
-	case o.jobSet == nil:
-		if o.waiting != "" {
-			state.message = "pathwaysJob pending : " + o.waiting
-		}
-		if o.problem != nil {
-			state.reason, state.message = o.problem.reason, "pathwaysJob pending : "+o.problem.message
-		}
-	case jobSetCondition(o.jobSet, string(jobsetv1.JobSetCompleted)) != nil:
-		c := jobSetCondition(o.jobSet, string(jobsetv1.JobSetCompleted))
-		state = phase{v1.ConditionCompleted, c.Reason, "pathwaysJob completed: " + c.Message}
-	case jobSetCondition(o.jobSet, string(jobsetv1.JobSetFailed)) != nil:
-		c := jobSetCondition(o.jobSet, string(jobsetv1.JobSetFailed))
-		state = phase{v1.ConditionFailed, c.Reason, "pathwaysJob failed: " + c.Message + o.exitCodes()}
-	case ptr.Deref(o.jobSet.Spec.Suspend, false):
-		state = phase{v1.ConditionSuspended, reasonSuspended, "pathwaysJob suspended: jobset is suspended"}
-	case head && (ready == desired || o.ranBefore()):
-		state = phase{v1.ConditionRunning, reasonRunning, "pathwaysJob running: jobSet is running"}
-	case o.jobSet.Status.Restarts > 0:
-		state.reason = reasonRestarting
-		state.message = fmt.Sprintf("pathwaysJob pending : restart %d of at most %d; %s", o.jobSet.Status.Restarts,
-			o.job.Spec.MaxRestarts, o.waitingFor(head, ready, desired))
-	case head || len(pods) > 0:
-		state.reason, state.message = reasonWaiting, "pathwaysJob pending : "+o.waitingFor(head, ready, desired)
-	}
-
 	if o.jobSet != nil {
 		status.Restarts = o.jobSet.Status.Restarts
-	}
-	finished := state.kind == v1.ConditionCompleted || state.kind == v1.ConditionFailed
-	status.TerminalState = ""
-	if finished {
-		status.TerminalState = state.kind
-	}
-	status.SlicesReady, status.SlicesDesired = ready, desired
-	status.Slices = fmt.Sprintf("%d/%d", ready, desired)
-	status.Address = ""
-	if o.jobSet != nil && !finished && state.kind != v1.ConditionSuspended {
-		status.Address = jobset.Address(o.job)
+		if !finished && now.kind != v1.ConditionSuspended {
+			status.Address = jobset.Address(o.job)
+		}
 	}
 
 	set := func(kind string, value bool, reason, message string) {
@@ -137,33 +130,31 @@ func (o *observation) status() v1.PathwaysJobStatus {
 		}
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
-	for _, other := range []struct{ kind, reason, message string }{
+	for _, other := range []phase{
 		{v1.ConditionPending, reasonNotRunning, "not pending"},
 		{v1.ConditionRunning, reasonNotRunning, "not running"},
 		{v1.ConditionSuspended, reasonNotSuspended, "not suspended"},
 		{v1.ConditionCompleted, reasonNotFinished, "not completed"},
 		{v1.ConditionFailed, reasonNotFinished, "not failed"},
 	} {
-		if other.kind == state.kind {
-			set(state.kind, true, state.reason, state.message)
+		if other.kind == now.kind {
+			set(now.kind, true, now.reason, now.message)
 		} else {
 			set(other.kind, false, other.reason, other.message)
 		}
 	}
 
-	count := fmt.Sprintf("%d of %d slices ready", ready, desired)
+	found := o.problem
+	if found == nil && o.jobSet != nil {
+		found = podsProblem(seen.pods, o.now)
+	}
 	switch {
 	case finished:
 		set(v1.ConditionSlicesReady, false, reasonFinished, "the job has ended")
-	case ready == desired:
-		set(v1.ConditionSlicesReady, true, reasonSlicesReady, count)
+	case seen.ready == seen.desired:
+		set(v1.ConditionSlicesReady, true, reasonSlicesReady, seen.count())
 	default:
-		set(v1.ConditionSlicesReady, false, reasonSlicesNotReady, count+o.unready(pods, desired, hosts))
-	}
-
-	found := o.problem
-	if found == nil && o.jobSet != nil && !finished {
-		found = podsProblem(pods, o.now)
+		set(v1.ConditionSlicesReady, false, reasonSlicesUnready, seen.count()+seen.unready())
 	}
 	switch {
 	case finished:
@@ -178,6 +169,48 @@ func (o *observation) status() v1.PathwaysJobStatus {
 
 // phase is the one condition of Pending, Running, Suspended, Completed and Failed that is True.
 type phase struct{ kind, reason, message string }
+
+func (o *observation) phase(seen *slicesSeen) phase {
+	pending := func(reason, message string) phase {
+		return phase{v1.ConditionPending, reason, "pathwaysJob pending: " + message}
+	}
+	if o.jobSet == nil {
+		switch {
+		case o.problem != nil:
+			return pending(o.problem.reason, o.problem.message)
+		case o.waiting != "":
+			return pending(reasonLeftovers, o.waiting)
+		}
+		return pending(reasonStarting, "jobSet is getting created")
+	}
+	if c := jobSetCondition(o.jobSet, string(jobsetv1.JobSetCompleted)); c != nil {
+		return phase{v1.ConditionCompleted, c.Reason, "pathwaysJob completed: " + c.Message}
+	}
+	if c := jobSetCondition(o.jobSet, string(jobsetv1.JobSetFailed)); c != nil {
+		message := "pathwaysJob failed: " + c.Message
+		old := meta.FindStatusCondition(o.job.Status.Conditions, v1.ConditionFailed)
+		if old != nil && old.Status == metav1.ConditionTrue && len(old.Message) > len(message) {
+			return phase{v1.ConditionFailed, c.Reason, old.Message} // it has the exit code of a pod that may be gone by now
+		}
+		return phase{v1.ConditionFailed, c.Reason, message + o.exitCode()}
+	}
+	waitingFor := seen.count()
+	if !seen.head {
+		waitingFor = "the head is not ready yet"
+	}
+	switch {
+	case ptr.Deref(o.jobSet.Spec.Suspend, false):
+		return phase{v1.ConditionSuspended, reasonSuspended, "pathwaysJob suspended: jobset is suspended"}
+	case seen.head && (seen.ready == seen.desired || o.ranBefore()):
+		return phase{v1.ConditionRunning, reasonRunning, "pathwaysJob running: jobSet is running"}
+	case o.jobSet.Status.Restarts > 0:
+		return pending(reasonRestarting, fmt.Sprintf("restart %d of at most %d; %s", o.jobSet.Status.Restarts,
+			o.job.Spec.MaxRestarts, waitingFor))
+	case len(seen.pods) > 0:
+		return pending(reasonWaiting, waitingFor)
+	}
+	return pending(reasonStarting, "jobSet is getting created")
+}
 
 func jobSetCondition(js *jobsetv1.JobSet, kind string) *metav1.Condition {
 	condition := meta.FindStatusCondition(js.Status.Conditions, kind)
@@ -210,26 +243,20 @@ func (o *observation) ranBefore() bool {
 		o.job.Status.Restarts == o.jobSet.Status.Restarts
 }
 
-func (o *observation) waitingFor(head bool, ready, desired int32) string {
-	if !head {
-		return "the head is not ready yet"
-	}
-	return fmt.Sprintf("%d of %d slices ready", ready, desired)
-}
-
 // unready names the first few hosts that are missing, as "; not ready: slice 1 host 0 (pod … is Pending)".
-func (o *observation) unready(pods []corev1.Pod, slices, hosts int32) string {
+func (s *slicesSeen) unready() string {
 	type place struct{ slice, host string }
 	podAt := map[place]*corev1.Pod{}
-	for i := range pods {
-		if pods[i].Labels[jobsetv1.ReplicatedJobNameKey] == jobset.WorkersJob {
-			podAt[place{pods[i].Labels[jobsetv1.JobIndexKey], pods[i].Labels[completionIndexLabel]}] = &pods[i]
+	for i := range s.pods {
+		labels := s.pods[i].Labels
+		if labels[jobsetv1.ReplicatedJobNameKey] == jobset.WorkersJob {
+			podAt[place{labels[jobsetv1.JobIndexKey], labels[completionIndexLabel]}] = &s.pods[i]
 		}
 	}
 	var names []string
 	more := 0
-	for slice := range slices {
-		for host := range hosts {
+	for slice := range s.desired {
+		for host := range s.hosts {
 			pod := podAt[place{strconv.Itoa(int(slice)), strconv.Itoa(int(host))}]
 			if pod != nil && podReady(pod) {
 				continue
@@ -252,9 +279,9 @@ func (o *observation) unready(pods []corev1.Pod, slices, hosts int32) string {
 	return text
 }
 
-// exitCodes tells how the pods' containers have ended, for the message of a failure: " (container main of pod … exited
-// with 3)".
-func (o *observation) exitCodes() string {
+// exitCode tells how a container has ended, for the message of a failure: " (container main of pod … exited with 3:
+// Error)". It does not say which failure came first: with several, any may be told.
+func (o *observation) exitCode() string {
 	for _, pod := range o.pods {
 		for _, status := range pod.Status.ContainerStatuses {
 			if t := status.State.Terminated; t != nil && t.ExitCode != 0 {

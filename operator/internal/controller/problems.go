@@ -16,7 +16,7 @@ import (
 const completionIndexLabel = batchv1.JobCompletionIndexAnnotation // the Job controller sets it as a label too
 
 // severity orders reasons: what has to be mended first comes first.
-var severity = []string{reasonImagePull, reasonCannotStart, reasonUnschedulable, reasonOutOfMemory, reasonCrashLooping,
+var severity = []string{reasonImagePull, reasonCannotStart, reasonUnschedulable, reasonOutOfMemory, reasonCrashLoop,
 	reasonEvicted, reasonExited}
 
 // podsProblem is the worst problem of the pods, nil if there is none.
@@ -143,7 +143,7 @@ func containerProblem(pod *corev1.Pod, status *corev1.ContainerStatus, now time.
 	}
 	backingOff := status.State.Waiting != nil && status.State.Waiting.Reason == "CrashLoopBackOff"
 	if backingOff || status.RestartCount > 0 && !status.Ready && since < crashRemembered {
-		return &problem{reasonCrashLooping, fmt.Sprintf("%s ended with exit code %d (%s), %d restarts so far: its log says why: "+
+		return &problem{reasonCrashLoop, fmt.Sprintf("%s ended with exit code %d (%s), %d restarts so far: its log says why: "+
 			"kubectl logs -n %s %s -c %s --previous", where, last.ExitCode, last.Reason, status.RestartCount, pod.Namespace,
 			pod.Name, status.Name)}
 	}

@@ -148,26 +148,29 @@ type retry struct {
 // said, not even in the status.
 func (r *Reconciler) observe(ctx context.Context, seen *observation) (*retry, error) {
 	job := seen.job
+	ended := job.Status.TerminalState != "" // then the last status stands, even if what was left is removed
 	seen.problem = r.jobSets.ensure(ctx)
 	if seen.problem != nil {
+		if ended {
+			return nil, nil
+		}
 		return &retry{after: unsettled}, nil
 	}
 	js := &jobsetv1.JobSet{}
 	err := r.client.Get(ctx, client.ObjectKeyFromObject(job), js)
-	if apierrors.IsNotFound(err) {
-		if job.Status.TerminalState != "" {
-			return nil, nil // it has ended, and somebody has removed what was left of it
-		}
+	switch {
+	case apierrors.IsNotFound(err) && ended:
+		return nil, nil
+	case apierrors.IsNotFound(err):
 		return r.create(ctx, seen)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
-	}
-	if !metav1.IsControlledBy(js, job) {
+	case ended && (js.DeletionTimestamp != nil || !metav1.IsControlledBy(js, job)):
+		return nil, nil
+	case !metav1.IsControlledBy(js, job):
 		seen.notOurs(js)
 		return &retry{after: unsettled}, nil
-	}
-	if js.DeletionTimestamp != nil {
+	case js.DeletionTimestamp != nil:
 		seen.waiting = "its JobSet is being deleted and will be made anew"
 		return &retry{after: soon}, nil
 	}
@@ -182,13 +185,14 @@ func (r *Reconciler) observe(ctx context.Context, seen *observation) (*retry, er
 			seen.pods = append(seen.pods, pod)
 		}
 	}
-	if err := r.restartSlices(ctx, seen); err != nil {
-		return nil, err
-	}
+	restarting := r.restartSlices(ctx, seen) // an error must not keep the status from being told
 	if seen.problem, err = r.missingPods(ctx, seen); err != nil {
 		return nil, err
 	}
 	status := seen.status()
+	if restarting != nil {
+		return &retry{err: restarting}, nil
+	}
 	if status.TerminalState != "" {
 		return &retry{}, nil
 	}

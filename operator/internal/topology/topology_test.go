@@ -1,16 +1,15 @@
 package topology
 
 import (
-	"flag"
-	"fmt"
+	"encoding/json"
 	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
 	v1 "github.com/openpathways/openpathways/operator/api/v1"
 )
-
-var update = flag.Bool("update", false, "write the files under testdata anew")
 
 func TestParse(t *testing.T) {
 	for _, test := range []struct {
@@ -58,28 +57,49 @@ func TestParseListsWhatIsPossible(t *testing.T) {
 	}
 }
 
-// testdata/slices.csv is read by the C++ side's test too (src/topology/slice_topology_test.cc), so the two cannot drift
-// apart: the resource manager must take each of these.
-func TestSlicesAreThoseOfTheSharedList(t *testing.T) {
-	var lines strings.Builder
-	lines.WriteString("machine_type,topology,instance_type,chips_per_host,hosts\n")
-	for _, machine := range Machines() {
-		for _, slice := range machine.All() {
-			// A slice smaller than its host has but its own chips.
-			fmt.Fprintf(&lines, "%s,%s,%s,%d,%d\n", machine.Type, slice.Topology, slice.InstanceType(), slice.Chips/slice.Hosts, slice.Hosts)
-		}
+// The resource manager must take each slice that the operator asks it for, and the operator must offer each that it
+// knows: 'pathways topologies' prints the C++ side's table.
+func TestSlicesAreThoseOfTheResourceManager(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: needs the built command line")
 	}
-	const file = "testdata/slices.csv"
-	if *update {
-		if err := os.WriteFile(file, []byte(lines.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	program := os.Getenv("PATHWAYS_BIN")
+	if program == "" {
+		program = "../../../bin/pathways"
 	}
-	want, err := os.ReadFile(file)
+	output, err := exec.Command(program, "topologies", "--json").Output()
 	if err != nil {
+		t.Fatalf("%s topologies --json: %v; build it (./dev build), name it with PATHWAYS_BIN, or pass -short", program, err)
+	}
+	type row struct {
+		Machine     v1.MachineType `json:"machine_type"`
+		Accelerator string         `json:"accelerator"`
+		Topology    string         `json:"topology"`
+		Instance    string         `json:"instance_type"`
+		Chips       int32          `json:"chips"`
+		Hosts       int32          `json:"hosts"`
+	}
+	var want []row
+	if err := json.Unmarshal(output, &want); err != nil {
 		t.Fatal(err)
 	}
-	if lines.String() != string(want) {
-		t.Errorf("%s is not what the rules give; if they are right, run 'go test ./internal/topology -update' and the C++ tests", file)
+	var got []row
+	for _, machine := range Machines() {
+		for _, slice := range machine.All() {
+			got = append(got, row{machine.Type, machine.Accelerator, slice.Topology, slice.InstanceType(), slice.Chips, slice.Hosts})
+		}
+	}
+	if len(want) < 1000 {
+		t.Errorf("only %d slices", len(want))
+	}
+	for _, r := range want {
+		if !slices.Contains(got, r) {
+			t.Errorf("the resource manager has %+v, the operator does not", r)
+		}
+	}
+	for _, r := range got {
+		if !slices.Contains(want, r) {
+			t.Errorf("the operator has %+v, the resource manager does not", r)
+		}
 	}
 }
