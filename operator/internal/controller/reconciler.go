@@ -427,7 +427,7 @@ func (r *Reconciler) tell(job *v1.PathwaysJob, old, current *v1.PathwaysJobStatu
 		case v1.ConditionSlicesReady:
 			if became {
 				emit(corev1.EventTypeNormal, "SlicesReady", condition.Message)
-			} else if ceased && current.TerminalState == "" && current.Restarts == old.Restarts {
+			} else if ceased && meta.IsStatusConditionTrue(current.Conditions, v1.ConditionRunning) { // else more than a slice is
 				emit(corev1.EventTypeWarning, "SliceLost", condition.Message)
 			}
 		}
