@@ -13,9 +13,11 @@ import pathlib
 import shutil
 import tarfile
 import tempfile
+import time
 
 ARCHITECTURES = {'x86_64': 'amd64', 'aarch64': 'arm64'}
 _OCI = 'application/vnd.oci.image.'
+_KEPT = 7 * 24 * 3600  # seconds for which a store keeps what no image has used
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Store:
 
   def add(self, data):
     blob = Blob('sha256:' + hashlib.sha256(data).hexdigest(), len(data))
-    self._put(blob, lambda file: file.write(data))
+    self.path(blob).write_bytes(data)
     return blob
 
   def layer(self, files):
@@ -93,6 +95,8 @@ class Store:
     if known.exists():
       blob = Blob(**json.loads(known.read_text()))
       if self.path(blob).exists():
+        os.utime(known)
+        os.utime(self.path(blob))
         return blob
     with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
       compressed = _HashingWriter(file)
@@ -105,13 +109,10 @@ class Store:
     known.write_text(json.dumps(dataclasses.asdict(blob)))
     return blob
 
-  def _put(self, blob, write):
-    if self.path(blob).exists():
-      return
-    with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-      write(file)
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, self.path(blob))
+  def remove_unused(self):
+    for path in [*self._folder.glob('layers/*'), *self._folder.glob('blobs/sha256/*')]:
+      if time.time() - path.stat().st_mtime > _KEPT:
+        path.unlink()
 
   def _key(self, files):
     listing = hashlib.sha256(f'{self._compresslevel}\0'.encode())

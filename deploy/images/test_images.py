@@ -251,8 +251,19 @@ def test_layers_are_packed_once(tmp_path):
   store = oci.Store(tmp_path / 'store')
   files = {'b/c': Entry(source=source), 'a': Entry(link='b/c'), 'b/d': Entry(data=b'more')}
   first = store.layer(files)
-  written = store.path(first).stat().st_mtime_ns
+  inode = store.path(first).stat().st_ino
   os.utime(source, (1, 1))
   assert store.layer(dict(reversed(files.items()))) == first
-  assert store.path(first).stat().st_mtime_ns == written
+  assert store.path(first).stat().st_ino == inode
   assert store.layer({**files, 'b/d': Entry(data=b'less')}) != first
+
+
+def test_unused_layers_are_removed(tmp_path):
+  store = oci.Store(tmp_path)
+  old, new = store.layer({'a': Entry(data=b'old')}), store.layer({'a': Entry(data=b'new')})
+  for path in [*tmp_path.glob('layers/*'), *tmp_path.glob('blobs/sha256/*')]:
+    os.utime(path, (1, 1))
+  store.layer({'a': Entry(data=b'new')})
+  store.remove_unused()
+  assert not store.path(old).exists() and store.path(new).exists()
+  assert store.layer({'a': Entry(data=b'old')}) == old and store.path(old).exists()
