@@ -27,6 +27,13 @@ int Logs(const LogsOptions& options) {
   return status.ok() ? 0 : PrintError(status);
 }
 
+bool IsEmulated(const resource_manager::ClusterSnapshot& cluster) {
+  for (const resource_manager::Slot& slot : cluster.slots()) {
+    if (slot.platform() == "cpu") return true;
+  }
+  return false;
+}
+
 std::string DescribeSlices(const std::vector<std::string>& instance_types) {
   const auto describe = [](const std::string& type) {
     return absl::StrCat(topology::SliceTopology::Parse(type)->accelerator_type(), " (", type, ")");

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "cli/cluster.h"
 #include "cli/workload.h"
+#include "resource_manager/resource_manager.pb.h"
 
 namespace openpathways::cli {
 
@@ -103,6 +104,16 @@ struct UninstallOptions {
   int timeout_seconds = 300;
 };
 int Uninstall(const UninstallOptions& options);
+
+struct TopologiesOptions {
+  std::optional<std::string> tpu_type;  // only this one
+  bool json = false;
+};
+// The slices that can be made of GKE's TPU machines.
+int Topologies(const TopologiesOptions& options);
+
+// True if the workers' plugin is the CPU's: nobody who looks at the cluster shall take it for real TPU chips.
+bool IsEmulated(const resource_manager::ClusterSnapshot& cluster);
 
 // The error on stderr; returns the exit code: 130 after Ctrl-C, else 1.
 int PrintError(const absl::Status& status);

@@ -306,6 +306,13 @@ int Main(int argc, char** argv) {
   for (auto add : {AddUp, AddRun, AddStatus, AddLogs, AddDown, AddNotebook, AddInstall, AddWorkload, AddConnect})
     add(app, invocation);
 
+  TopologiesOptions topologies;
+  CLI::App* topologies_command =
+      app.add_subcommand("topologies", "List the TPU machine types of Kubernetes and the slices that they make");
+  topologies_command->add_option("--tpu-type", topologies.tpu_type, "only this one, e.g. v5p-16, tpuv5:2x2x2");
+  topologies_command->add_flag("--json", topologies.json, "for programs");
+  topologies_command->callback([&] { code = Topologies(topologies); });
+
   // The command of `run` is not for CLI11 to read: it may look like options and subcommands of ours.
   const auto separator = std::find(argv, argv + argc, std::string_view("--"));
   if (separator != argv + argc) invocation.after_dashes.assign(separator + 1, argv + argc);

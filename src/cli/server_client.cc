@@ -1,7 +1,7 @@
 #include "cli/server_client.h"
 
 #include "absl/strings/str_cat.h"
-#include "cli/health.grpc.pb.h"
+#include "serving/health.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "resource_manager/resource_manager.grpc.pb.h"
 
@@ -37,7 +37,9 @@ absl::Status CheckServing(const std::string& address, absl::Duration timeout) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   grpc::health::v1::HealthCheckResponse response;
-  const grpc::Status result = stub->Check(&context, grpc::health::v1::HealthCheckRequest(), &response);
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service("ready");
+  const grpc::Status result = stub->Check(&context, request, &response);
   if (!result.ok()) return FromGrpc(result);
   if (response.status() != grpc::health::v1::HealthCheckResponse::SERVING) {
     return absl::UnavailableError(absl::StrCat(address, " answers that it does not serve yet"));

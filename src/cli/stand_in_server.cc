@@ -10,7 +10,7 @@
 
 #include "base/flags.h"
 #include "base/logging.h"
-#include "cli/health.grpc.pb.h"
+#include "serving/health.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "resource_manager/worker_registration.h"
 
@@ -60,9 +60,14 @@ int RunWorker(int64_t port, const std::string& rm_address) {
   hello.set_slice(std::stoi(Environment("MEGASCALE_SLICE_ID")));
   hello.set_host(std::stoi(Environment("JOB_COMPLETION_INDEX")));
   hello.set_server_port(static_cast<int>(port));
-  hello.set_platform("cpu");
   resource_manager::WorkerRegistration::Callbacks callbacks;
-  callbacks.on_registered = [](const resource_manager::WorkerAccepted&) { spdlog::info("stand-in worker registered"); };
+  callbacks.on_registered = [](const resource_manager::WorkerAccepted& accepted) {
+    spdlog::info("stand-in worker registered");
+    resource_manager::WorkerReady ready;
+    ready.set_num_devices(accepted.num_devices());
+    ready.set_platform("cpu");
+    return ready;
+  };
   const auto registration = resource_manager::WorkerRegistration::Start(rm_address, hello, std::move(callbacks));
   WaitForSignal();
   return 0;

@@ -53,13 +53,13 @@ std::string WorkerState(const View& view, const ServerRecord& worker) {
   return slot != nullptr ? "MISSING" : "UNKNOWN";
 }
 
-// True if the workers' plugin is the CPU's: nobody who looks at the cluster shall take it for real TPU chips.
-bool IsEmulated(const View& view) {
-  for (const auto& [place, slot] : view.slots) {
-    if (!slot.platform().empty()) return slot.platform() == "cpu";
+// As the workers say; of a cluster that nobody can be asked about, by the plugin's name.
+bool LooksEmulated(const View& view) {
+  bool known = false;
+  if (view.rm.ok()) {
+    for (const Slot& slot : view.rm->cluster().slots()) known = known || !slot.platform().empty();
   }
-  // No worker says what its plugin is for: go by the plugin's name.
-  return view.state.shape.plugin.find("cpu") != std::string::npos;
+  return known ? IsEmulated(view.rm->cluster()) : view.state.shape.plugin.find("cpu") != std::string::npos;
 }
 
 int CountReady(const View& view) {
@@ -144,7 +144,7 @@ void PrintText(const View& view) {
   const ClusterState& state = view.state;
   std::printf("cluster %s: %s, %s\n", state.name.c_str(), DescribeSlices(state.shape.instance_types).c_str(),
               Overall(view).c_str());
-  if (IsEmulated(view)) {
+  if (LooksEmulated(view)) {
     std::printf("  emulated %s chips: this machine's CPU does their work\n", GenerationsOf(state).c_str());
   } else {
     std::printf("  plugin %s\n", state.shape.plugin.c_str());
@@ -220,7 +220,7 @@ json ToJson(const View& view, const StateDirectory& directory) {
           {"ready", state.ready && view.rm.ok() && IsAlive(state.Find(Role::kProxy)->process) &&
                         CountReady(view) == CountWorkers(view)},
           {"status", Overall(view)},
-          {"emulated", IsEmulated(view)},
+          {"emulated", LooksEmulated(view)},
           {"plugin", state.shape.plugin},
           {"start_time_ms", state.start_time_ms},
           {"state_directory", directory.cluster_directory(state.name)},

@@ -23,8 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kPluginFile[] = "pjrt_c_api_cpu_plugin.so";
-
 // --plugin, else the default.
 std::string PluginPath(const std::string& flag) {
   return flag.empty() ? DefaultPluginPath() : fs::absolute(flag).lexically_normal().string();
@@ -135,7 +133,7 @@ class UpCommand {
       Terminate(started, absl::Seconds(5));
       return status;
     }
-    PrintReady();
+    PrintReady(state);
     return absl::OkStatus();
   }
 
@@ -181,7 +179,7 @@ class UpCommand {
       if (!stopped.ok()) status = AnnotateStatus(status, stopped.status().message());
       return status;
     }
-    PrintReady();
+    PrintReady(state);
     return absl::OkStatus();
   }
 
@@ -197,7 +195,7 @@ class UpCommand {
     return directory_.Save(*state);
   }
 
-  void PrintReady() const {
+  void PrintReady(const ClusterState& state) const {
     int workers = 0, devices = 0;
     for (const std::string& type : wanted_.instance_types) {
       const topology::SliceTopology slice = *topology::SliceTopology::Parse(type);
@@ -207,7 +205,9 @@ class UpCommand {
     std::printf("cluster %s is ready: %s, %d worker%s, %d devices (%.1f s)\n", name_.c_str(),
                 DescribeSlices(wanted_.instance_types).c_str(), workers, workers == 1 ? "" : "s", devices,
                 absl::ToDoubleSeconds(absl::Now() - start_));
-    if (fs::path(wanted_.plugin).filename() == kPluginFile) {
+    const absl::StatusOr<resource_manager::ClusterStatus> status =
+        AskResourceManager(absl::StrCat("127.0.0.1:", state.Find(Role::kResourceManager)->port), absl::Seconds(5));
+    if (status.ok() && IsEmulated(status->cluster())) {
       std::printf("The chips are emulated: this machine's CPU does their work.\n");
     }
     PrintHowToUse();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/logging.h"
 #include "base/status.h"
 #include "cluster/delayed_tasks.h"
@@ -16,6 +17,9 @@ namespace {
 
 constexpr absl::Duration kFirstReconnect = absl::Milliseconds(500);
 constexpr absl::Duration kLongestReconnect = absl::Seconds(5);
+constexpr absl::Duration kHeldWorkCheck = absl::Seconds(1);
+constexpr absl::Duration kHeldWorkReport = absl::Seconds(30);
+constexpr size_t kNamedPlaces = 8;
 
 uint64_t RandomId() {
   std::random_device random;
@@ -63,6 +67,7 @@ class Cluster::Places : public std::enable_shared_from_this<Places> {
   void OnSlot(const resource_manager::Slot& slot);
   void OnLost(const WorkerRef& worker);
   void Reconnect(int slice, int host, uint64_t worker_id, absl::Duration pause);
+  void WatchHeldWork(absl::Time last_report);
   Place* Find(int slice, int host);  // REQUIRES: mu_ is held
 
   const uint64_t controller_id_;
@@ -77,7 +82,7 @@ class Cluster::Places : public std::enable_shared_from_this<Places> {
   std::condition_variable shape_known_;
   absl::Status shape_status_;
   std::string shape_;  // instance types, to notice another cluster
-  std::unique_ptr<DelayedTasks> reconnects_ = std::make_unique<DelayedTasks>();
+  std::unique_ptr<DelayedTasks> delayed_ = std::make_unique<DelayedTasks>();
 };
 
 WorkerRef Cluster::Places::NewWorker(int slice, int host) {
@@ -142,7 +147,10 @@ void Cluster::Places::OnSnapshot(const resource_manager::ClusterSnapshot& snapsh
       return;
     }
   }
-  if (first) SetShape(snapshot);
+  if (first) {
+    SetShape(snapshot);
+    WatchHeldWork(absl::InfinitePast());
+  }
   for (const resource_manager::Slot& slot : snapshot.slots()) OnSlot(slot);
 }
 
@@ -178,6 +186,11 @@ void Cluster::Places::OnSlot(const resource_manager::Slot& slot) {
       place->registered = false;
       lost = place->worker;
       why = slot.lost_reason().empty() ? "the resource manager has lost it" : slot.lost_reason();
+    } else if (slot.state() == resource_manager::JOINING && !known && place->registered) {
+      // The news of the loss was merged with that of the newcomer, who has still to be ready.
+      place->registered = false;
+      lost = place->worker;
+      why = "another worker is taking its place";
     }
   }
   if (lost != nullptr) lost->Lose(why);
@@ -248,19 +261,49 @@ void Cluster::Places::Reconnect(int slice, int host, uint64_t worker_id, absl::D
     worker->Connect(*places->transport_, worker_id, place->address);
   };
   std::lock_guard lock(mu_);
-  if (reconnects_ != nullptr) reconnects_->RunAfter(pause, std::move(attempt));
+  if (delayed_ != nullptr) delayed_->RunAfter(pause, std::move(attempt));
+}
+
+// Clients see only that their work does not end: the log tells what it waits for. Goes on until every place has had its
+// worker; from then on a place without one is lost, and says so.
+void Cluster::Places::WatchHeldWork(absl::Time last_report) {
+  std::vector<WorkerRef> missing, holding;
+  {
+    std::lock_guard lock(mu_);
+    for (const Place& place : places_) {
+      if (place.worker_id == 0) missing.push_back(place.worker);
+    }
+  }
+  if (missing.empty()) return;
+  for (const WorkerRef& worker : missing) {
+    if (worker->holds_commands() || dispatcher_->IsAwaited(worker)) holding.push_back(worker);
+  }
+  if (!holding.empty() && absl::Now() - last_report >= kHeldWorkReport) {
+    last_report = absl::Now();
+    std::string names;
+    for (size_t i = 0; i < holding.size() && i < kNamedPlaces; ++i) {
+      absl::StrAppend(&names, i == 0 ? "" : ", ", holding[i]->name());
+    }
+    if (holding.size() > kNamedPlaces) absl::StrAppend(&names, " and ", holding.size() - kNamedPlaces, " more");
+    spdlog::warn("work of clients waits for workers that have not come yet: {}", names);
+  }
+  std::lock_guard lock(mu_);
+  if (delayed_ == nullptr) return;
+  delayed_->RunAfter(kHeldWorkCheck, [weak = weak_from_this(), last_report] {
+    if (std::shared_ptr<Places> places = weak.lock()) places->WatchHeldWork(last_report);
+  });
 }
 
 void Cluster::Places::Shutdown() {
   std::vector<Place> places;
-  std::unique_ptr<DelayedTasks> reconnects;
+  std::unique_ptr<DelayedTasks> delayed;
   {
     std::lock_guard lock(mu_);
     transport_ = nullptr;
     places = places_;
-    reconnects = std::move(reconnects_);
+    delayed = std::move(delayed_);
   }
-  reconnects.reset();
+  delayed.reset();
   for (const Place& place : places) place.worker->Shutdown();
 }
 
@@ -288,6 +331,14 @@ const std::vector<topology::SliceTopology>& Cluster::slices() const { return pla
 WorkerRef Cluster::worker(int slice, int host) const { return places_->worker(slice, host); }
 const std::shared_ptr<Dispatcher>& Cluster::dispatcher() const { return places_->dispatcher(); }
 transport::Transport& Cluster::transport() const { return *transport_; }
+
+void Cluster::Ping(absl::AnyInvocable<void()> pong) {
+  transport_->Post([places = places_, pong = std::move(pong)]() mutable {
+    places->dispatcher()->Pass();
+    places->worker(0, 0);
+    pong();
+  });
+}
 
 Future<std::vector<int32_t>> Cluster::AllocateDeviceIds() { return membership_->AllocateDeviceIds(); }
 void Cluster::SetClientCount(int clients) { membership_->SetClientCount(clients); }

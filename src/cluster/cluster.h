@@ -38,6 +38,9 @@ class Cluster {
   const std::shared_ptr<Dispatcher>& dispatcher() const;
   transport::Transport& transport() const;
 
+  // Calls `pong` on the thread of the connections to the workers, after the locks of dispatch and membership.
+  void Ping(absl::AnyInvocable<void()> pong);
+
   // See Membership.
   Future<std::vector<int32_t>> AllocateDeviceIds();
   void SetClientCount(int clients);

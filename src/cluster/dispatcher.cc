@@ -97,6 +97,13 @@ void Dispatcher::Delete(const WorkerRef& worker, uint64_t buffer) {
   });
 }
 
+bool Dispatcher::IsAwaited(const WorkerRef& worker) {
+  std::lock_guard lock(mu_);
+  return std::any_of(waiting_.begin(), waiting_.end(), [&](const Operation& operation) {
+    return std::find(operation.needs.begin(), operation.needs.end(), worker) != operation.needs.end();
+  });
+}
+
 void Dispatcher::OnSettled() {
   LostParts lost;
   std::vector<WorkerRef> touched;

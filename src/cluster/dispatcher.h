@@ -48,6 +48,12 @@ class Dispatcher {
   // Deletes are collected for some 100 microseconds, or until the next command to that worker.
   void Delete(const WorkerRef& worker, uint64_t buffer);
 
+  // Whether an operation has been set aside until this worker is there.
+  bool IsAwaited(const WorkerRef& worker);
+
+  // Returns as soon as the lock can be had: for checks that it is not held for ever.
+  void Pass() { std::lock_guard lock(mu_); }
+
   // A worker has become ready or lost: lets go what waited for it.
   void OnSettled();
 

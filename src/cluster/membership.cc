@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "base/logging.h"
 #include "grpcpp/grpcpp.h"
+#include "resource_manager/channel.h"
 #include "resource_manager/resource_manager.grpc.pb.h"
 
 namespace openpathways::cluster {
@@ -28,17 +29,6 @@ constexpr std::chrono::milliseconds kFirstPause(100);
 constexpr std::chrono::milliseconds kLongestPause(2000);
 constexpr std::chrono::seconds kReportInterval(1);  // the RM asks for one every 2 s at least
 constexpr int kMaxAllocateAttempts = 10;
-
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, -1);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
-  // A channel of its own: another one to the same address in this process must not slow it down.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-}
 
 std::string Hostname() {
   char name[256] = {};
@@ -55,7 +45,7 @@ int PortOf(const std::string& address) {
 class GrpcMembership : public Membership {
  public:
   explicit GrpcMembership(Options options)
-      : options_(std::move(options)), stub_(ResourceManager::NewStub(MakeChannel(options_.resource_manager_address))) {}
+      : options_(std::move(options)), stub_(ResourceManager::NewStub(resource_manager::MakeChannel(options_.resource_manager_address))) {}
 
   ~GrpcMembership() override {
     {

@@ -92,6 +92,11 @@ absl::Status Worker::status() const {
   return lost_status_;
 }
 
+bool Worker::holds_commands() const {
+  std::lock_guard lock(mu_);
+  return state_ == State::kWaiting && !queue_.empty();
+}
+
 uint64_t Worker::worker_id() const {
   std::lock_guard lock(mu_);
   return address_.worker_id();

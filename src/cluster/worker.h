@@ -82,6 +82,8 @@ class Worker : public std::enable_shared_from_this<Worker> {
   absl::Status status() const;  // OK unless lost
   // Whether the worker's identity is known for good: it is ready, or lost.
   bool settled() const { return settled_.load(std::memory_order_acquire); }
+  // Whether commands are kept for a worker that is not there yet.
+  bool holds_commands() const;
   uint64_t worker_id() const;
   worker::WorkerAddress address() const;           // worker_id 0 while waiting
   std::vector<int64_t> plugin_device_ids() const;  // by ordinal; empty before the worker is ready

@@ -28,6 +28,15 @@ void AwaitChild(pid_t pid);
 // How it ended: "exit status 1", "signal 11 (Segmentation fault)".
 std::string ReapChild(pid_t pid);
 
+// What a child that was run to its end has written and how it ended.
+struct ChildRun {
+  bool succeeded = false;  // with exit status 0
+  std::string output;      // both streams
+  std::string end;         // as ReapChild, or why it could not be started
+};
+// Blocks until the child has ended.
+ChildRun RunChild(const std::string& binary, const std::vector<std::string>& arguments);
+
 }  // namespace openpathways::compiler
 
 #endif  // OPENPATHWAYS_COMPILER_CHILD_PROCESS_H_

@@ -10,7 +10,6 @@
 #include <deque>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -20,6 +19,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/flags.h"
 #include "base/logging.h"
+#include "base/machine.h"
 #include "base/status.h"
 #include "compiler/child_process.h"
 #include "compiler/compile_service.h"
@@ -81,7 +81,7 @@ class CompileThreads {
 class Server {
  public:
   Server(CompileService* service, transport::Transport* transport) : service_(service), transport_(transport) {
-    threads_.Start(std::max(2, static_cast<int>(std::thread::hardware_concurrency())));
+    threads_.Start(std::max(2, AvailableCpus()));
   }
 
   // Serves until the parent goes, then ends the process at once: running compiles are of no use to anybody.
@@ -153,6 +153,8 @@ int Main(int argc, char** argv) {
   std::string plugin;
   FlagSet flags;
   flags.Add("plugin", &plugin, "path of the PJRT plugin");
+  bool check_only = false;
+  flags.Add("check_only", &check_only, "see whether the plugin takes its flags (XLA_FLAGS), then end");
   if (absl::Status status = flags.Parse(argc, argv); !status.ok()) {
     spdlog::critical("{}", status.ToString());
     return EXIT_FAILURE;
@@ -161,6 +163,12 @@ int Main(int argc, char** argv) {
   if (!service.ok()) {
     spdlog::critical("the compiler cannot start: {}", service.status().ToString());
     return EXIT_FAILURE;
+  }
+  if (check_only) {
+    constexpr int kF32 = 11;  // any type will do: asking for its layout makes a client
+    const absl::Status made = (*service)->DefaultLayout(kF32, {1}).status();
+    if (!made.ok()) spdlog::critical("the compiler cannot start: {}", made.ToString());
+    return made.ok() ? EXIT_SUCCESS : EXIT_FAILURE;
   }
   auto transport = transport::Transport::Create();
   if (!transport.ok()) {

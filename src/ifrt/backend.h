@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/future.h"
@@ -57,6 +58,9 @@ class Backend {
   virtual std::string platform_version() const = 0;  // says plainly that the chips are emulated
   // A fresh block of device ids for a client session.
   virtual Future<std::shared_ptr<const DeviceIds>> AllocateDeviceIds() = 0;
+  // Calls `pong` from the far end of what every command passes on its way to the workers. Only if that is stuck does it
+  // not come.
+  virtual void Ping(absl::AnyInvocable<void()> pong) = 0;
   // Shown by status pages.
   virtual void SetClientCount(int clients) = 0;
 

@@ -58,6 +58,7 @@ class FakeBackend : public ifrt::Backend {
   std::string platform_name() const override { return "tpu"; }
   std::string platform_version() const override { return "a fake for tests"; }
   Future<std::shared_ptr<const ifrt::DeviceIds>> AllocateDeviceIds() override;
+  void Ping(absl::AnyInvocable<void()> pong) override { pong(); }
   void SetClientCount(int clients) override;
   absl::StatusOr<ifrt::ArrayRef> MakeArrayFromHostShards(ifrt::ArraySpec spec,
                                                          std::vector<ifrt::HostShard> shards) override;

@@ -1,32 +1,39 @@
 // pathways_proxy_server: see server.h. Takes the flags of Pathways' proxy image.
-#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
+#include <string>
 #include <thread>
+#include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/flags.h"
 #include "base/installation.h"
 #include "base/logging.h"
+#include "base/status.h"
+#include "compiler/xla_flags.h"
 #include "google/protobuf/stubs/logging.h"
 #include "ifrt/backend.h"
 #include "proxy/disk_store.h"
 #include "proxy/server.h"
 #include "resource_manager/address.h"
+#include "serving/common_flags.h"
+#include "serving/grpc_log.h"
+#include "serving/stop_signals.h"
+#include "topology/slice_topology.h"
 
 namespace openpathways::proxy {
 namespace {
 
-constexpr auto kExitDeadline = std::chrono::milliseconds(1800);
+constexpr absl::Duration kStopTime = absl::Milliseconds(1800);
 
 std::string OwnAddress(int port) {
   for (const char* name : {"PATHWAYS_HEAD", "HOST_ADDRESS"}) {
-    if (const char* host = std::getenv(name); host != nullptr && *host != '\0') return absl::StrCat(host, ":", port);
+    if (const std::string host = EnvironmentValue(name); !host.empty()) {
+      return resource_manager::WithPort(host, port);
+    }
   }
   char host[256] = "localhost";
   gethostname(host, sizeof(host) - 1);
@@ -38,9 +45,11 @@ struct Flags {
   std::string resource_manager_address;
   std::string plugin = DefaultPluginPath();
   std::string compiler = BinaryDirectory() + "/pathways_compiler";
-  std::string virtual_slices;
+  std::string virtual_slices_text;
+  std::vector<topology::SliceTopology> virtual_slices;
   int64_t num_elastic_slices = 0;
-  std::string sidecar_name;
+  std::vector<std::string> xla_flags;
+  serving::CommonFlags common;
 };
 
 absl::Status ParseFlags(int argc, const char* const* argv, Flags& flags) {
@@ -50,20 +59,20 @@ absl::Status ParseFlags(int argc, const char* const* argv, Flags& flags) {
           "HOST:PORT of the resource manager; $(NAME) stands for an environment variable");
   set.Add("plugin", &flags.plugin, "PJRT plugin that compiles the programs");
   set.Add("compiler", &flags.compiler, "the pathways_compiler binary");
-  set.Add("virtual_slices", &flags.virtual_slices, "slices that this proxy wants; all of the cluster are used");
-  set.Add("num_elastic_slices", &flags.num_elastic_slices,
-          "slices that may be lost; here any slice may be lost without ending the others' work");
-  set.Add("sidecar_name", &flags.sidecar_name, "where colocated Python runs; not supported yet");
-  for (const char* name : {"gcs_scratch_location", "enable_metrics_collection", "cloud_pathways_external_sidecar_port",
-                           "cloud_pathways_external_sidecar_connect_timeout", "cloud_pathways_sidecar_shm_directory"}) {
-    set.Ignore(name);
+  set.Add("virtual_slices", &flags.virtual_slices_text, "TYPE:TOPOLOGY[,...]: slices that this proxy wants");
+  set.Add("num_elastic_slices", &flags.num_elastic_slices, "slices that may be missing at a time");
+  set.Collect("xla_", &flags.xla_flags);
+  serving::AddCommonFlags(set, flags.common);
+  set.Ignore("sidecar_name", "colocated Python is not supported yet");
+  set.Ignore("node_type", "this binary is the proxy server");
+  RETURN_IF_ERROR(set.Parse(argc, argv));
+  if (flags.num_elastic_slices < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--num_elastic_slices=", flags.num_elastic_slices, " is less than 0"));
   }
-  const absl::Status parsed = set.Parse(argc, argv);
-  if (!parsed.ok()) return parsed;
-  for (const std::string& flag : set.unknown()) {
-    if (absl::StartsWith(flag, "--xla_")) spdlog::warn("{} is not passed on to the compiler", flag);
+  if (!flags.virtual_slices_text.empty()) {
+    ASSIGN_OR_RETURN(flags.virtual_slices, topology::ParseSlices(flags.virtual_slices_text, 0));
   }
-  if (!flags.virtual_slices.empty()) spdlog::warn("--virtual_slices is not supported yet: all slices are used");
   if (flags.server_port < 0 || flags.server_port > 65535) {
     return absl::InvalidArgumentError(absl::StrCat("--server_port=", flags.server_port, " is no port"));
   }
@@ -75,16 +84,43 @@ void LogProtobuf(google::protobuf::LogLevel level, const char* file, int line, c
   spdlog::debug("protobuf: {}", message);
 }
 
-// Ends the process even if something that is being torn down does not return.
-void ExitSoon(int code) {
-  std::thread([code] {
-    std::this_thread::sleep_for(kExitDeadline);
-    spdlog::warn("the shutdown took too long; exiting");
-    std::_Exit(code);
-  }).detach();
+void LogUnusedEnvironment() {
+  serving::LogUnusedEnvironment({
+      {"IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS", "this server always speaks plain HTTP/2"},
+      {"TEST_UNDECLARED_OUTPUTS_DIR", "this server always speaks plain HTTP/2"},
+      {"XCLOUD_ENVIRONMENT", "all environments are alike"},
+      {"TPU_MIN_LOG_LEVEL", "it is for the TPU runtime"},
+  });
 }
 
-int Run(const Flags& flags, const sigset_t& signals) {
+// What the flags about slices mean for this cluster.
+void LogSliceFlags(const Flags& flags, const ifrt::DeviceList& devices) {
+  const int num_slices = devices.back()->slice + 1;
+  if (flags.num_elastic_slices > 0) {
+    spdlog::info("--num_elastic_slices={}: any of the {} slices may be lost, whatever that number says, and the work of "
+                 "the others goes on; a slice that has not come yet is waited for", flags.num_elastic_slices, num_slices);
+    if (flags.num_elastic_slices >= num_slices) {
+      spdlog::warn("--num_elastic_slices={} leaves no slice that has to be there: there are {}",
+                   flags.num_elastic_slices, num_slices);
+    }
+  }
+  if (flags.virtual_slices.empty()) return;
+  if (static_cast<int>(flags.virtual_slices.size()) != num_slices) {
+    spdlog::warn("--virtual_slices={} names {} slices, but clients get all {} of the cluster: choosing some of them is not "
+                 "supported yet", flags.virtual_slices_text, flags.virtual_slices.size(), num_slices);
+    return;
+  }
+  for (const ifrt::Device* device : devices) {
+    const topology::SliceTopology& wanted = flags.virtual_slices[device->slice];
+    if (device->kind == wanted.device_kind()) continue;
+    spdlog::warn("--virtual_slices wants {} as slice {}, which is of {}", wanted.instance_type(), device->slice,
+                 device->kind);
+    return;
+  }
+  spdlog::info("--virtual_slices={}: these are the slices of the cluster", flags.virtual_slices_text);
+}
+
+int Run(const Flags& flags, const serving::StopSignals& stop_signals) {
   const std::string resource_manager = resource_manager::ResolveResourceManagerAddress(flags.resource_manager_address);
   ProxyServer::Options options;
   options.port = static_cast<int>(flags.server_port);
@@ -115,16 +151,15 @@ int Run(const Flags& flags, const sigset_t& signals) {
     backend = *std::move(created);
     ready = true;
     (*server)->SetBackend(backend.get());
+    LogSliceFlags(flags, backend->devices());
     spdlog::info("{} devices of platform {} ({})", backend->devices().size(), backend->platform_name(),
                  backend->platform_version());
     spdlog::info("IFRT proxy server started with status OK");
   });
 
-  int signal = 0;
-  sigwait(&signals, &signal);
-  const int code = failed ? 1 : 0;
-  spdlog::info("{}: shutting down", strsignal(signal));
-  ExitSoon(code);
+  const int signal = stop_signals.Wait();
+  const int code = failed ? 1 : serving::StopSignals::ExitCode(signal);
+  serving::ExitWithin(kStopTime, code);
   (*server)->Shutdown();
   // Waiting for the resource manager cannot be broken off, and nothing depends on it.
   if (!ready && !failed) std::_Exit(code);
@@ -140,18 +175,19 @@ int Run(const Flags& flags, const sigset_t& signals) {
 
 int main(int argc, char** argv) {
   using namespace openpathways;  // NOLINT: main belongs to no namespace
-  // Signals are waited for by the main thread; all others, started later, inherit the mask.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const serving::StopSignals stop_signals;
   InitLogging(argc, argv);
+  serving::RouteGrpcLog();
   google::protobuf::SetLogHandler(proxy::LogProtobuf);
   proxy::Flags flags;
   if (const absl::Status parsed = proxy::ParseFlags(argc, argv, flags); !parsed.ok()) {
     spdlog::error("{}", std::string(parsed.message()));
     return 1;
   }
-  return proxy::Run(flags, signals);
+  serving::ApplyCommonFlags(flags.common);
+  proxy::LogUnusedEnvironment();
+  for (const std::string& flag : compiler::SetXlaFlags(flags.compiler, flags.plugin, flags.xla_flags)) {
+    spdlog::warn("compiler flag {} is ignored: the plugin does not know it", flag);
+  }
+  return proxy::Run(flags, stop_signals);
 }

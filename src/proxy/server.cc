@@ -1,7 +1,6 @@
 #include "proxy/server.h"
 
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
 
 #include <chrono>
 #include <limits>
@@ -9,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proxy/service.h"
+#include "serving/health_service.h"
 #include "spdlog/spdlog.h"
 
 namespace openpathways::proxy {
@@ -18,14 +18,24 @@ constexpr auto kShutdownGrace = std::chrono::milliseconds(700);
 
 class GrpcProxyServer : public ProxyServer {
  public:
-  explicit GrpcProxyServer(Service::Options options) : service_(std::move(options)) {}
+  explicit GrpcProxyServer(Service::Options options) : service_(std::move(options)) {
+    // Alive: the threads that serve clients answer, and so do those that speak with the workers.
+    health_.Set(serving::kAlive, [this](serving::HealthService::Answer answer) {
+      const absl::StatusOr<ifrt::Backend*> backend = service_.backend();
+      if (!backend.ok()) return answer(true);
+      (*backend)->Ping([answer = std::move(answer)]() mutable { answer(true); });
+    });
+    // Ready: clients get devices.
+    health_.Set(serving::kReady,
+                [this](serving::HealthService::Answer answer) { answer(service_.backend().ok()); });
+  }
   ~GrpcProxyServer() override { Shutdown(); }
 
   absl::Status Listen(int port, const std::string& unavailable_reason) {
     service_.SetUnavailable(absl::UnavailableError(unavailable_reason));
-    grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     builder.RegisterService(&service_);
+    builder.RegisterService(health_.service());
     builder.AddListeningPort(absl::StrCat("[::]:", port), grpc::InsecureServerCredentials(), &port_);
     builder.SetMaxReceiveMessageSize(-1);
     builder.SetMaxSendMessageSize(-1);
@@ -44,17 +54,13 @@ class GrpcProxyServer : public ProxyServer {
     if (server_ == nullptr || port_ == 0) {
       return absl::UnavailableError(absl::StrCat("cannot listen on port ", port, "; is it in use?"));
     }
-    server_->GetHealthCheckService()->SetServingStatus(false);
     return absl::OkStatus();
   }
 
   int port() const override { return port_; }
   const SessionRegistry& sessions() const override { return service_.sessions(); }
 
-  void SetBackend(ifrt::Backend* backend) override {
-    service_.SetBackend(backend);
-    server_->GetHealthCheckService()->SetServingStatus(true);
-  }
+  void SetBackend(ifrt::Backend* backend) override { service_.SetBackend(backend); }
 
   void Shutdown() override {
     absl::MutexLock lock(&shutdown_mu_);
@@ -69,6 +75,7 @@ class GrpcProxyServer : public ProxyServer {
 
  private:
   Service service_;
+  serving::HealthService health_;
   int port_ = 0;
   absl::Mutex shutdown_mu_;
   std::unique_ptr<grpc::Server> server_;

@@ -11,8 +11,8 @@
 
 namespace openpathways::proxy {
 
-// Listens from Start on, but tells clients to come again, and health checks NOT_SERVING, until it has a backend.
-// Thread-safe. The destructor shuts down.
+// Listens from Start on, but tells clients to come again, and health checks that it is not "ready" (see
+// serving/health_service.h), until it has a backend. Thread-safe. The destructor shuts down.
 class ProxyServer {
  public:
   struct Options {

@@ -41,6 +41,7 @@ class Service : public service_internal::CallbackService {
   void CloseSessions(const absl::Status& status);
 
   const SessionRegistry& sessions() const { return sessions_; }
+  absl::StatusOr<ifrt::Backend*> backend() const;
 
   grpc::ServerUnaryReactor* GetVersion(grpc::CallbackServerContext* context,
                                        const xla::ifrt::proxy::GrpcGetVersionRequest* request,
@@ -59,8 +60,6 @@ class Service : public service_internal::CallbackService {
       xla::ifrt::proxy::GrpcHostBufferReadFromDiskResponse* response) override;
 
  private:
-  absl::StatusOr<ifrt::Backend*> backend() const;
-
   const std::shared_ptr<MemoryBudget> budget_;
   SessionRegistry sessions_;
   DiskStore disk_store_;

@@ -1,17 +1,30 @@
 #include "resource_manager/address.h"
 
-#include <cstdlib>
-
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/flags.h"
 #include "base/logging.h"
 
 namespace openpathways::resource_manager {
 namespace {
 
-constexpr absl::string_view kDefaultPort = "29001";
+constexpr int kDefaultPort = 29001;
+
+struct HostAndPort {
+  std::string host;  // an IPv6 address in brackets
+  int port = 0;      // 0: none, or not a number
+};
+
+HostAndPort Split(absl::string_view value) {
+  const size_t colon = value.rfind(':');
+  if (colon == absl::string_view::npos || (!value.empty() && value.back() == ']')) return {std::string(value), 0};
+  if (value.find(':') != colon && !absl::StrContains(value, ']')) return {absl::StrCat("[", value, "]"), 0};
+  HostAndPort parts{std::string(value.substr(0, colon)), 0};
+  if (!absl::SimpleAtoi(value.substr(colon + 1), &parts.port)) parts.port = 0;
+  return parts;
+}
 
 // "$(NAME)" -> "NAME"; "" for anything else.
 std::string VariableName(absl::string_view host) {
@@ -21,33 +34,27 @@ std::string VariableName(absl::string_view host) {
 
 }  // namespace
 
+std::string WithPort(const std::string& host, int default_port) {
+  const HostAndPort parts = Split(host);
+  return absl::StrCat(parts.host, ":", parts.port != 0 ? parts.port : default_port);
+}
+
 std::string ResolveResourceManagerAddress(const std::string& flag_value) {
-  const absl::string_view value = flag_value;
-  absl::string_view host = value;
-  absl::string_view port = kDefaultPort;
-  const size_t colon = value.rfind(':');
-  const bool bare_ipv6 = colon != absl::string_view::npos && value.find(':') != colon && !absl::StrContains(value, ']');
-  const bool bracketed_only = !value.empty() && value.back() == ']';
-  if (colon != absl::string_view::npos && !bare_ipv6 && !bracketed_only) {
-    host = value.substr(0, colon);
-    if (int number = 0; absl::SimpleAtoi(value.substr(colon + 1), &number)) port = value.substr(colon + 1);
+  const HostAndPort given = Split(flag_value);
+  if (!given.host.empty() && !absl::StrContains(given.host, "$(")) return WithPort(flag_value, kDefaultPort);
+  std::string source = "localhost";
+  std::string host = "localhost";
+  for (const std::string& variable :
+       {VariableName(given.host), std::string("PATHWAYS_HEAD"), std::string("HOST_ADDRESS")}) {
+    const std::string value = variable.empty() ? "" : EnvironmentValue(variable);
+    if (value.empty() || absl::StrContains(value, "$(")) continue;
+    host = value;
+    source = variable;
+    break;
   }
-  std::string resolved = bare_ipv6 ? absl::StrCat("[", host, "]") : std::string(host);
-  if (resolved.empty() || absl::StrContains(resolved, "$(")) {
-    std::string source = "localhost";
-    resolved = "localhost";
-    for (const std::string& variable :
-         {VariableName(host), std::string("PATHWAYS_HEAD"), std::string("HOST_ADDRESS")}) {
-      const char* from_environment = variable.empty() ? nullptr : std::getenv(variable.c_str());
-      if (from_environment != nullptr && *from_environment != '\0') {
-        resolved = from_environment;
-        source = variable;
-        break;
-      }
-    }
-    spdlog::warn("--resource_manager_address='{}' names no host; using '{}' ({})", flag_value, resolved, source);
-  }
-  return absl::StrCat(resolved, ":", port);
+  spdlog::warn("--resource_manager_address='{}' names no host; using '{}' ({})", flag_value, host, source);
+  // The port of the flag goes before one that came with the host.
+  return given.port != 0 ? absl::StrCat(Split(host).host, ":", given.port) : WithPort(host, kDefaultPort);
 }
 
 }  // namespace openpathways::resource_manager

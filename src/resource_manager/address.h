@@ -11,6 +11,9 @@ namespace openpathways::resource_manager {
 // The port defaults to 29001.
 std::string ResolveResourceManagerAddress(const std::string& flag_value);
 
+// "HOST" or "HOST:PORT" as HOST:PORT. An IPv6 address may come without its brackets if it has no port.
+std::string WithPort(const std::string& host, int default_port);
+
 }  // namespace openpathways::resource_manager
 
 #endif  // OPENPATHWAYS_RESOURCE_MANAGER_ADDRESS_H_

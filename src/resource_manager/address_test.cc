@@ -23,6 +23,20 @@ TEST(ResolveResourceManagerAddressTest, UnderstandsWhatManifestsGive) {
   EXPECT_EQ(ResolveResourceManagerAddress(":5"), "head:5");
   setenv("OTHER_HEAD", "other", 1);
   EXPECT_EQ(ResolveResourceManagerAddress("$(OTHER_HEAD):6"), "other:6");
+  EXPECT_EQ(ResolveResourceManagerAddress("$(OTHER_HEAD)"), "other:29001");
+  setenv("OTHER_HEAD", "'fd00::1'", 1);
+  EXPECT_EQ(ResolveResourceManagerAddress("$(OTHER_HEAD):6"), "[fd00::1]:6");
+  setenv("OTHER_HEAD", "other:7", 1);
+  EXPECT_EQ(ResolveResourceManagerAddress("$(OTHER_HEAD)"), "other:7");
+  setenv("OTHER_HEAD", "$(NOT_EXPANDED_EITHER)", 1);
+  EXPECT_EQ(ResolveResourceManagerAddress("$(OTHER_HEAD):6"), "head:6");
+}
+
+TEST(WithPortTest, AddsOneOnlyWhereThereIsNone) {
+  EXPECT_EQ(WithPort("10.0.0.1", 29005), "10.0.0.1:29005");
+  EXPECT_EQ(WithPort("worker.example:7", 29005), "worker.example:7");
+  EXPECT_EQ(WithPort("fd00::1", 29005), "[fd00::1]:29005");
+  EXPECT_EQ(WithPort("[fd00::1]:7", 29005), "[fd00::1]:7");
 }
 
 }  // namespace

@@ -1,18 +1,22 @@
 // pathways_resource_manager: the resource manager's process. Takes the flags of Pathways' images.
-#include <csignal>
-
 #include "base/flags.h"
 #include "base/logging.h"
 #include "resource_manager/server.h"
+#include "serving/common_flags.h"
+#include "serving/grpc_log.h"
+#include "serving/stop_signals.h"
 
 namespace openpathways::resource_manager {
 namespace {
+
+constexpr absl::Duration kStopTime = absl::Milliseconds(1800);
 
 struct Flags {
   int64_t server_port = 29001;
   int64_t instance_count = 0;
   std::string instance_type;
   std::string node_type = "resource_manager";
+  serving::CommonFlags common;
 };
 
 void RegisterFlags(FlagSet& set, Flags& flags) {
@@ -20,11 +24,8 @@ void RegisterFlags(FlagSet& set, Flags& flags) {
   set.Add("instance_count", &flags.instance_count, "number of slices; by default as many as --instance_type names");
   set.Add("instance_type", &flags.instance_type, "type of all slices, or of each: tpuv5:2x2x2[,TYPE:TOPOLOGY...]");
   set.Add("node_type", &flags.node_type, "must be resource_manager");
-  for (const char* name :
-       {"gcs_scratch_location", "enable_metrics_collection", "enforce_kernel_ipv6_support", "alsologtostderr", "v",
-        "vmodule", "stderrthreshold", "temporary_flags_for_debugging", "xla_tpu_use_enhanced_launch_barrier"}) {
-    set.Ignore(name);
-  }
+  serving::AddCommonFlags(set, flags.common);
+  set.IgnorePrefix("xla_", "programs are compiled by the proxy server, which takes compiler flags");
 }
 
 int Fail(const absl::Status& status) {
@@ -33,18 +34,19 @@ int Fail(const absl::Status& status) {
 }
 
 int Run(int argc, char** argv) {
-  // Before any thread exists, so that all of them inherit the mask and only sigwait below sees these signals.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-
+  const serving::StopSignals stop_signals;
   InitLogging(argc, argv);
+  serving::RouteGrpcLog();
   Flags flags;
   FlagSet set;
   RegisterFlags(set, flags);
   if (absl::Status status = set.Parse(argc, argv); !status.ok()) return Fail(status);
+  serving::ApplyCommonFlags(flags.common);
+  serving::LogUnusedEnvironment({
+      {"REPLICATED_JOB_NAME", "nothing here depends on the names of jobs"},
+      {"JOBSET_NAME", "nothing here depends on the names of jobs"},
+      {"HOST_ADDRESS", "this server listens on all addresses"},
+  });
   if (flags.node_type != "resource_manager") {
     return Fail(absl::InvalidArgumentError("--node_type=" + flags.node_type +
                                            ": this binary is the resource manager; workers are pathways_worker"));
@@ -65,10 +67,10 @@ int Run(int argc, char** argv) {
   if (!server.ok()) return Fail(server.status());
   spdlog::info("Pathways Server serving on [::]:{}", (*server)->port());
 
-  int signal = 0;
-  sigwait(&signals, &signal);
-  spdlog::info("{} received, stopping", signal == SIGTERM ? "SIGTERM" : "SIGINT");
-  return 0;
+  const int code = serving::StopSignals::ExitCode(stop_signals.Wait());
+  serving::ExitWithin(kStopTime, code);
+  server->reset();
+  return code;
 }
 
 }  // namespace

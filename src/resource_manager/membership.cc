@@ -17,6 +17,19 @@ std::string Describe(const Slot& slot) {
                       slot.pid(), " on ", slot.hostname(), ", ", slot.address(), ")");
 }
 
+absl::Status Forgotten(uint64_t worker_id) {
+  return absl::NotFoundError(absl::StrCat("worker ", worker_id, " was declared lost; register again"));
+}
+
+// By a live worker.
+bool IsHeld(const Slot& slot) { return slot.state() == READY || slot.state() == JOINING; }
+
+absl::Status WrongDevices(const Slot& slot, const SliceTopology& slice, int num_devices) {
+  return absl::InvalidArgumentError(absl::StrCat("the worker offers ", num_devices, " devices, but a host of slice ",
+                                                 slot.slice(), " (", slice.instance_type(), ") has ",
+                                                 slot.num_devices()));
+}
+
 }  // namespace
 
 Membership::Membership(std::vector<SliceTopology> slices) : slices_(std::move(slices)) {
@@ -37,14 +50,15 @@ absl::StatusOr<Membership::SlotRecord*> Membership::FindSlot(const WorkerHello& 
   if (hello.slice() == -1) {
     for (std::vector<SlotRecord>& hosts : slots_) {
       for (SlotRecord& record : hosts) {
-        if (record.slot.state() != READY &&
-            (hello.num_devices() == 0 || hello.num_devices() == record.slot.num_devices())) {
-          return &record;
-        }
+        const bool wanted = (hello.host() < 0 || hello.host() == record.slot.host()) &&
+                            (hello.num_devices() == 0 || hello.num_devices() == record.slot.num_devices());
+        if (wanted && !IsHeld(record.slot)) return &record;
       }
     }
-    return absl::ResourceExhaustedError(absl::StrCat("no slot is free for a worker with ", hello.num_devices(),
-                                                     " devices: all ", live_.size(), " are held"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "no slot is free for a worker of ", hello.host() < 0 ? "any host" : absl::StrCat("host ", hello.host()),
+        hello.num_devices() == 0 ? "" : absl::StrCat(" with ", hello.num_devices(), " devices"), ": ", live_.size(),
+        " workers are there"));
   }
   const int num_slices = static_cast<int>(slices_.size());
   if (hello.slice() < 0 || hello.slice() >= num_slices) {
@@ -60,9 +74,7 @@ absl::StatusOr<Membership::SlotRecord*> Membership::FindSlot(const WorkerHello& 
   }
   SlotRecord& record = slots_[hello.slice()][hello.host()];
   if (hello.num_devices() != 0 && hello.num_devices() != record.slot.num_devices()) {
-    return absl::InvalidArgumentError(absl::StrCat("the worker offers ", hello.num_devices(),
-                                                   " devices, but a host of slice ", hello.slice(), " (",
-                                                   slice.instance_type(), ") has ", record.slot.num_devices()));
+    return WrongDevices(record.slot, slice, hello.num_devices());
   }
   return &record;
 }
@@ -98,24 +110,25 @@ absl::StatusOr<WorkerAccepted> Membership::TakeSlot(const WorkerHello& hello, co
                                                     absl::Time now) {
   ASSIGN_OR_RETURN(SlotRecord * record, FindSlot(hello));
   Slot& slot = record->slot;
-  if (slot.state() == READY) {
+  if (IsHeld(slot)) {
     return absl::AlreadyExistsError(
         absl::StrCat(Describe(slot), " is alive; it must end before another worker can take its place"));
   }
-  slot.set_state(READY);
+  record->before = slot;
+  slot.set_state(JOINING);
   slot.set_worker_id(NewWorkerId(hello.previous_worker_id()));
   slot.set_address(hello.address().empty() ? absl::StrCat(peer_host, ":", hello.server_port()) : hello.address());
   slot.set_pid(hello.pid());
   slot.set_hostname(hello.hostname());
-  slot.set_platform(hello.platform());
-  slot.set_platform_version(hello.platform_version());
+  slot.clear_platform();
+  slot.clear_platform_version();
   slot.clear_lost_reason();
   slot.clear_lost_time_ms();
+  slot.clear_ready_time_ms();
   slot.clear_stats();
-  slot.set_ready_time_ms(absl::ToUnixMillis(now));
   record->last_heard = now;
   live_[slot.worker_id()] = record;
-  spdlog::info("{} is ready", Describe(slot));
+  spdlog::info("{} has come", Describe(slot));
   Changed();
 
   WorkerAccepted accepted;
@@ -130,11 +143,32 @@ absl::StatusOr<WorkerAccepted> Membership::TakeSlot(const WorkerHello& hello, co
   return accepted;
 }
 
+absl::Status Membership::Ready(uint64_t worker_id, const WorkerReady& ready, absl::Time now) {
+  {
+    absl::MutexLock lock(&mu_);
+    SlotRecord* record = FindLive(worker_id);
+    if (record == nullptr) return Forgotten(worker_id);
+    Slot& slot = record->slot;
+    if (ready.num_devices() != slot.num_devices()) {
+      return WrongDevices(slot, slices_[slot.slice()], ready.num_devices());
+    }
+    slot.set_state(READY);
+    slot.set_platform(ready.platform());
+    slot.set_platform_version(ready.platform_version());
+    slot.set_ready_time_ms(absl::ToUnixMillis(now));
+    record->last_heard = now;
+    spdlog::info("{} is ready: {} devices of platform {} ({})", Describe(slot), slot.num_devices(), slot.platform(),
+                 slot.platform_version());
+    Changed();
+  }
+  NotifyWatchers();
+  return absl::OkStatus();
+}
+
 absl::Status Membership::Heartbeat(uint64_t worker_id, const WorkerHeartbeat& stats, absl::Time now) {
   absl::MutexLock lock(&mu_);
   SlotRecord* record = FindLive(worker_id);
-  if (record == nullptr)
-    return absl::NotFoundError(absl::StrCat("worker ", worker_id, " was declared lost; register again"));
+  if (record == nullptr) return Forgotten(worker_id);
   record->last_heard = now;
   *record->slot.mutable_stats() = stats;
   return absl::OkStatus();
@@ -171,8 +205,14 @@ void Membership::ForgiveSilence(absl::Time now) {
 }
 
 void Membership::MarkLost(SlotRecord& record, const std::string& reason, absl::Time now) {
-  spdlog::warn("{} is lost: {}", Describe(record.slot), reason);
+  spdlog::warn("{} is lost{}: {}", Describe(record.slot), record.slot.state() == JOINING ? " before it was ready" : "",
+               reason);
   live_.erase(record.slot.worker_id());
+  if (record.slot.state() == JOINING) {
+    // Nobody has used it: nothing is lost.
+    record.slot = std::move(record.before);
+    return Changed();
+  }
   record.slot.set_state(LOST);
   record.slot.set_lost_reason(reason);
   record.slot.set_lost_time_ms(absl::ToUnixMillis(now));

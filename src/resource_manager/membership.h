@@ -27,8 +27,13 @@ class Membership {
  public:
   explicit Membership(std::vector<topology::SliceTopology> slices);
 
-  // Takes a worker in, `peer_host` being where it is seen to come from. Errors as Register in the proto.
+  // Gives a worker its slot, which is JOINING from then on; `peer_host` is where it is seen to come from. Errors as
+  // Register in the proto.
   absl::StatusOr<WorkerAccepted> Join(const WorkerHello& hello, const std::string& peer_host, absl::Time now);
+
+  // The worker serves: its slot is READY. NOT_FOUND if it has been given up meanwhile, INVALID_ARGUMENT if it has
+  // another number of devices than the slot.
+  absl::Status Ready(uint64_t worker_id, const WorkerReady& ready, absl::Time now);
 
   // NOT_FOUND if the worker has been given up meanwhile: it must join again.
   absl::Status Heartbeat(uint64_t worker_id, const WorkerHeartbeat& stats, absl::Time now);
@@ -55,6 +60,7 @@ class Membership {
  private:
   struct SlotRecord {
     Slot slot;
+    Slot before;  // of a JOINING slot: what it was, and is again if the worker goes before it is ready
     absl::Time last_heard;
   };
 

@@ -21,7 +21,19 @@ class MembershipTest : public ::testing::Test {
     hello.set_hostname("machine");
     return hello;
   }
-  absl::StatusOr<WorkerAccepted> Join(const WorkerHello& hello) { return membership_.Join(hello, "10.0.0.9", now_); }
+  static WorkerReady Ready(int num_devices = 4) {
+    WorkerReady ready;
+    ready.set_num_devices(num_devices);
+    ready.set_platform("cpu");
+    return ready;
+  }
+  // A worker that comes and is ready.
+  absl::StatusOr<WorkerAccepted> Join(const WorkerHello& hello) {
+    absl::StatusOr<WorkerAccepted> accepted = membership_.Join(hello, "10.0.0.9", now_);
+    if (!accepted.ok()) return accepted;
+    EXPECT_TRUE(membership_.Ready(accepted->worker_id(), Ready(), now_).ok());
+    return accepted;
+  }
   Slot SlotOf(int slice, int host) const { return membership_.Snapshot().slots(slice * 2 + host); }
 
   Membership membership_{*topology::ParseSlices("tpuv5:2x2x2", 2)};
@@ -52,6 +64,40 @@ TEST_F(MembershipTest, AWorkerTakesItsSlot) {
   EXPECT_EQ(membership_.Snapshot().ready_slices(), 1);
 }
 
+TEST_F(MembershipTest, AWorkerIsReadyOnlyWhenItSaysSo) {
+  const uint64_t id = membership_.Join(Hello(0, 0), "10.0.0.9", now_)->worker_id();
+  EXPECT_EQ(SlotOf(0, 0).state(), JOINING);
+  EXPECT_EQ(SlotOf(0, 0).worker_id(), id);
+  EXPECT_EQ(membership_.Join(Hello(0, 0, 2), "10.0.0.9", now_).status().code(), absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(membership_.Ready(id, Ready(), now_).ok());
+  EXPECT_EQ(SlotOf(0, 0).state(), READY);
+  EXPECT_EQ(SlotOf(0, 0).platform(), "cpu");
+  membership_.Leave(id, "gone", now_);
+  EXPECT_EQ(membership_.Ready(id, Ready(), now_).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(MembershipTest, AWorkerThatWasNeverReadyLosesNothing) {
+  membership_.Leave(membership_.Join(Hello(0, 0), "10.0.0.9", now_)->worker_id(), "its plugin failed", now_);
+  EXPECT_EQ(SlotOf(0, 0).state(), MISSING);
+  EXPECT_EQ(SlotOf(0, 0).worker_id(), 0u);
+  EXPECT_EQ(membership_.workers_lost(), 0);
+  const uint64_t first = Join(Hello(0, 0))->worker_id();
+  membership_.Leave(first, "gone", now_);
+  membership_.Leave(membership_.Join(Hello(0, 0), "10.0.0.9", now_)->worker_id(), "its plugin failed", now_);
+  EXPECT_EQ(SlotOf(0, 0).state(), LOST);
+  EXPECT_EQ(SlotOf(0, 0).worker_id(), first);
+  EXPECT_EQ(SlotOf(0, 0).lost_reason(), "gone");
+}
+
+TEST_F(MembershipTest, AnotherNumberOfDevicesIsRefused) {
+  const uint64_t id = membership_.Join(Hello(1, 0), "10.0.0.9", now_)->worker_id();
+  const absl::Status refused = membership_.Ready(id, Ready(8), now_);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("8 devices"), HasSubstr("slice 1 (tpuv5:2x2x2) has 4")));
+  EXPECT_EQ(SlotOf(1, 0).state(), JOINING);
+}
+
 TEST_F(MembershipTest, AGivenAddressWins) {
   WorkerHello hello = Hello(0, 0);
   hello.set_address("worker-0.example:7");
@@ -76,10 +122,18 @@ TEST_F(MembershipTest, WrongPlacesAreRefusedWithTheLegalRange) {
 
 TEST_F(MembershipTest, AWorkerWithoutAPlaceGetsAFreeOne) {
   ASSERT_TRUE(Join(Hello(0, 0)).ok());
-  EXPECT_EQ(Join(Hello(-1, 0))->host(), 1);
-  EXPECT_EQ(Join(Hello(-1, 0))->slice(), 1);
-  EXPECT_EQ(Join(Hello(-1, 0))->host(), 1);
-  EXPECT_EQ(Join(Hello(-1, 0)).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Join(Hello(-1, -1))->host(), 1);
+  EXPECT_EQ(Join(Hello(-1, -1))->slice(), 1);
+  EXPECT_EQ(Join(Hello(-1, -1))->host(), 1);
+  EXPECT_EQ(Join(Hello(-1, -1)).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(MembershipTest, AWorkerThatKnowsOnlyItsHostGetsASliceThatLacksIt) {
+  EXPECT_EQ(Join(Hello(-1, 1))->slice(), 0);
+  const absl::StatusOr<WorkerAccepted> second = Join(Hello(-1, 1));
+  EXPECT_EQ(second->slice(), 1);
+  EXPECT_EQ(second->host(), 1);
+  EXPECT_THAT(std::string(Join(Hello(-1, 1)).status().message()), HasSubstr("host 1"));
 }
 
 TEST_F(MembershipTest, AReplacementGetsTheSlotAndANewId) {
@@ -141,13 +195,13 @@ TEST_F(MembershipTest, WatchersHearOfEveryChangeUntilTheyLeave) {
   const int64_t watch = membership_.Watch([&] { ++calls; });
   const uint64_t version = membership_.Snapshot().version();
   const uint64_t id = Join(Hello(0, 0))->worker_id();
-  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(calls, 2);  // it has come, it is ready
   EXPECT_GT(membership_.Snapshot().version(), version);
   membership_.Leave(id, "gone", now_);
-  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(calls, 3);
   membership_.Unwatch(watch);
   ASSERT_TRUE(Join(Hello(0, 0)).ok());
-  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(calls, 3);
 }
 
 TEST_F(MembershipTest, StatsAreOnlyInTheFullSnapshot) {

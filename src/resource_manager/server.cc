@@ -11,13 +11,12 @@
 #include "absl/synchronization/mutex.h"
 #include "base/logging.h"
 #include "base/status.h"
-#include "grpcpp/ext/health_check_service_server_builder_option.h"
 #include "grpcpp/grpcpp.h"
-#include "grpcpp/health_check_service_interface.h"
 #include "resource_manager/device_ids.h"
 #include "resource_manager/membership.h"
 #include "resource_manager/peer_address.h"
 #include "resource_manager/resource_manager.grpc.pb.h"
+#include "serving/health_service.h"
 
 namespace openpathways::resource_manager {
 namespace {
@@ -107,6 +106,12 @@ class WorkerStream : public grpc::ServerBidiReactor<WorkerReport, WorkerOrder> {
         if (id == 0) return absl::FailedPreconditionError("a heartbeat came before the worker's hello");
         // The worker was given up while it was silent: end the stream, so that it registers anew.
         return AnnotateStatus(membership_->Heartbeat(id, report_.heartbeat(), absl::Now()), "heartbeat");
+      case WorkerReport::kReady: {
+        if (id == 0) return absl::FailedPreconditionError("a worker was ready before its hello");
+        const absl::Status ready = membership_->Ready(id, report_.ready(), absl::Now());
+        if (!ready.ok()) spdlog::warn("refused a worker from {}: {}", peer_host_, std::string(ready.message()));
+        return ready;
+      }
       case WorkerReport::KIND_NOT_SET:
         break;
     }
@@ -319,7 +324,14 @@ class SilenceWatchdog {
 class ServerImpl : public Server {
  public:
   explicit ServerImpl(ServerOptions options)
-      : service_(options.slices), watchdog_(&service_.membership(), options.worker_silence) {}
+      : service_(options.slices), watchdog_(&service_.membership(), options.worker_silence) {
+    // As soon as it listens it can do all that it is for. The snapshot takes the lock that all the rest takes.
+    for (const char* service : {serving::kAlive, serving::kReady}) {
+      health_.Set(service, [this](serving::HealthService::Answer answer) {
+        answer(service_.membership().Snapshot().version() > 0);
+      });
+    }
+  }
 
   ~ServerImpl() override {
     // Streams never end by themselves: the deadline cancels them at once.
@@ -327,7 +339,6 @@ class ServerImpl : public Server {
   }
 
   absl::Status Listen(int port) {
-    grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     // Else a second server on the same port would silently share its connections.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -337,6 +348,7 @@ class ServerImpl : public Server {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1'000);
     builder.AddListeningPort(absl::StrCat("[::]:", port), grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(&service_);
+    builder.RegisterService(health_.service());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
       return absl::AlreadyExistsError(absl::StrCat("cannot listen on port ", port,
@@ -351,6 +363,7 @@ class ServerImpl : public Server {
  private:
   Service service_;
   SilenceWatchdog watchdog_;
+  serving::HealthService health_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -5,6 +5,7 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "resource_manager/resource_manager.grpc.pb.h"
+#include "serving/health.grpc.pb.h"
 
 namespace openpathways::resource_manager {
 namespace {
@@ -30,7 +31,7 @@ class ServerTest : public ::testing::Test {
   struct Worker {
     explicit Worker(ResourceManager::Stub& stub) : stream(stub.Register(&context)) {}
     ~Worker() { context.TryCancel(); }
-    // What the server answers to the hello, or how it ended the stream.
+    // Comes and is ready. What the server answers to the hello, or how it ended the stream.
     absl::StatusOr<WorkerAccepted> Join(int slice, int host) {
       WorkerReport report;
       report.mutable_hello()->set_slice(slice);
@@ -39,8 +40,10 @@ class ServerTest : public ::testing::Test {
       report.mutable_hello()->set_pid(99);
       stream->Write(report);
       WorkerOrder order;
-      if (stream->Read(&order)) return order.accepted();
-      return Finish();
+      if (!stream->Read(&order)) return Finish();
+      report.mutable_ready()->set_num_devices(order.accepted().num_devices());
+      stream->Write(report);
+      return order.accepted();
     }
     absl::Status Finish() {
       const grpc::Status status = stream->Finish();
@@ -109,6 +112,7 @@ TEST_F(ServerTest, ASilentWorkerIsLostAndToldSoWhenItSpeaksAgain) {
   Watcher watcher(*stub_);
   Worker worker(*stub_);
   ASSERT_TRUE(worker.Join(0, 1).ok());
+  watcher.Until(1, READY);
   EXPECT_THAT(watcher.Until(1, LOST).lost_reason(), HasSubstr("no heartbeat"));
   WorkerReport report;
   report.mutable_heartbeat();
@@ -151,6 +155,7 @@ TEST_F(ServerTest, StatusShowsWorkersAndProxies) {
   StartServer();
   Worker worker(*stub_);
   ASSERT_TRUE(worker.Join(0, 0).ok());
+  Watcher(*stub_).Until(0, READY);
   grpc::ClientContext proxy_context;
   auto proxy = stub_->RegisterProxy(&proxy_context);
   ProxyReport report;
@@ -170,6 +175,33 @@ TEST_F(ServerTest, StatusShowsWorkersAndProxies) {
   EXPECT_EQ(status.proxies(0).address(), "127.0.0.1:29000");
   EXPECT_EQ(status.pid(), getpid());
   proxy_context.TryCancel();
+}
+
+TEST_F(ServerTest, AWorkerWithTheWrongDevicesIsToldWhatIsWanted) {
+  StartServer();
+  Worker worker(*stub_);
+  WorkerReport report;
+  report.mutable_hello();
+  worker.stream->Write(report);
+  WorkerOrder order;
+  ASSERT_TRUE(worker.stream->Read(&order));
+  report.mutable_ready()->set_num_devices(8);
+  worker.stream->Write(report);
+  EXPECT_FALSE(worker.stream->Read(&order));
+  EXPECT_THAT(std::string(worker.Finish().message()), AllOf(HasSubstr("8 devices"), HasSubstr("has 4")));
+}
+
+TEST_F(ServerTest, IsAliveAndReadyAsSoonAsItListens) {
+  StartServer();
+  auto health = grpc::health::v1::Health::NewStub(channel_);
+  for (const char* service : {"", "ready"}) {
+    grpc::ClientContext context;
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service(service);
+    grpc::health::v1::HealthCheckResponse response;
+    ASSERT_TRUE(health->Check(&context, request, &response).ok());
+    EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::SERVING) << service;
+  }
 }
 
 TEST_F(ServerTest, AUsedPortIsAnError) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/logging.h"
 #include "grpcpp/grpcpp.h"
+#include "resource_manager/channel.h"
 #include "resource_manager/resource_manager.grpc.pb.h"
 
 namespace openpathways::resource_manager {
@@ -23,18 +25,6 @@ constexpr absl::Duration kLongestRetry = absl::Seconds(2);
 // How long the RM may be out of reach before each report of it.
 constexpr absl::Duration kUnreachableReport = absl::Seconds(5);
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // cluster traffic never goes through a web proxy
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1'000);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-}
-
 absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
@@ -45,7 +35,8 @@ class WorkerRegistrationImpl : public WorkerRegistration {
       : rm_address_(std::move(rm_address)),
         hello_(std::move(hello)),
         callbacks_(std::move(callbacks)),
-        stub_(ResourceManager::NewStub(channel_ = MakeChannel(rm_address_))),
+        channel_(MakeChannel(rm_address_)),
+        stub_(ResourceManager::NewStub(channel_)),
         thread_([this] { Run(); }) {}
 
   ~WorkerRegistrationImpl() override {
@@ -58,6 +49,7 @@ class WorkerRegistrationImpl : public WorkerRegistration {
   }
 
   uint64_t worker_id() const override { return worker_id_.load(); }
+  bool ready() const override { return ready_.load(); }
 
  private:
   using Stream = grpc::ClientReaderWriter<WorkerReport, WorkerOrder>;
@@ -124,27 +116,51 @@ class WorkerRegistrationImpl : public WorkerRegistration {
   // From the RM's acceptance until the stream ends.
   void Serve(Stream& stream, const WorkerAccepted& accepted) {
     worker_id_ = accepted.worker_id();
-    std::atomic<bool> over = false;
-    std::thread heartbeats([&] { SendHeartbeats(stream, over); });
-    callbacks_.on_registered(accepted);
+    Reports reports;
+    std::thread sender([&] { SendReports(stream, reports); });
+    WorkerReady ready = callbacks_.on_registered(accepted);
+    {
+      absl::MutexLock lock(&mu_);
+      reports.ready = std::move(ready);
+    }
     for (WorkerOrder order; stream.Read(&order);) {
       spdlog::warn("the resource manager sent an order that this worker does not know");
     }
     {
       absl::MutexLock lock(&mu_);
-      over = true;
+      reports.over = true;
     }
-    heartbeats.join();
+    sender.join();
+    ready_ = false;
   }
 
-  void SendHeartbeats(Stream& stream, const std::atomic<bool>& over) {
+  // What is still to be said on one stream; guarded by mu_.
+  struct Reports {
+    std::optional<WorkerReady> ready;
+    bool over = false;
+  };
+
+  // Heartbeats, also while the worker makes its devices, and in between that it is ready.
+  void SendReports(Stream& stream, Reports& reports) {
     while (true) {
       WorkerReport report;
       *report.mutable_heartbeat() = callbacks_.stats ? callbacks_.stats() : WorkerHeartbeat();
       if (!stream.Write(report)) return;
-      absl::MutexLock lock(&mu_);
-      const auto ended = [&] { return stopping_ || over.load(); };
-      if (mu_.AwaitWithTimeout(absl::Condition(&ended), kHeartbeatPeriod)) return;
+      const absl::Time next = absl::Now() + kHeartbeatPeriod;
+      while (true) {
+        {
+          absl::MutexLock lock(&mu_);
+          const auto news = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+            return stopping_ || reports.over || reports.ready.has_value();
+          };
+          if (!mu_.AwaitWithDeadline(absl::Condition(&news), next)) break;
+          if (stopping_ || reports.over) return;
+          *report.mutable_ready() = *std::move(reports.ready);
+          reports.ready.reset();
+        }
+        if (!stream.Write(report)) return;
+        ready_ = true;
+      }
     }
   }
 
@@ -164,6 +180,7 @@ class WorkerRegistrationImpl : public WorkerRegistration {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<ResourceManager::Stub> stub_;
   std::atomic<uint64_t> worker_id_ = 0;
+  std::atomic<bool> ready_ = false;
   mutable absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the stream in use

@@ -20,10 +20,10 @@ namespace openpathways::resource_manager {
 class WorkerRegistration {
  public:
   struct Callbacks {
-    // The RM has taken this worker in. If `accepted.worker_id()` differs from the id of an earlier call, the cluster
-    // has given the earlier one up for lost: what this process holds for it (buffers, executables) is to be dropped.
-    // REQUIRED.
-    std::function<void(const WorkerAccepted& accepted)> on_registered;
+    // The RM has taken this worker in, and others may use it as soon as this returns. If `accepted.worker_id()` differs
+    // from the id of an earlier call, the cluster has given the earlier one up for lost: what this process holds for it
+    // (buffers, executables) is to be dropped. REQUIRED.
+    std::function<WorkerReady(const WorkerAccepted& accepted)> on_registered;
     // The RM refused this worker (ALREADY_EXISTS, INVALID_ARGUMENT, RESOURCE_EXHAUSTED), or cannot be reached: tried
     // again later unless the callback returns false, which ends the registration for good. Default: always go on.
     std::function<bool(const absl::Status& status)> on_refused;
@@ -31,7 +31,7 @@ class WorkerRegistration {
     std::function<WorkerHeartbeat()> stats;
   };
 
-  // Starts at once. `rm_address` is "host:port", plain HTTP/2. `hello.previous_worker_id` is filled in here; pid and
+  // Starts at once. `rm_address` is "host:port", plain HTTP/2; a name is resolved anew for each connection. `hello.previous_worker_id` is filled in here; pid and
   // hostname too where they are empty.
   static std::unique_ptr<WorkerRegistration> Start(std::string rm_address, WorkerHello hello, Callbacks callbacks);
 
@@ -39,6 +39,9 @@ class WorkerRegistration {
 
   // The id of the latest registration; 0 before the first.
   virtual uint64_t worker_id() const = 0;
+
+  // The RM is there and has been told that this worker can be used.
+  virtual bool ready() const = 0;
 };
 
 }  // namespace openpathways::resource_manager

@@ -58,7 +58,12 @@ struct TestWorker {
     hello.set_host(host);
     hello.set_server_port(5);
     WorkerRegistration::Callbacks callbacks;
-    callbacks.on_registered = [this](const WorkerAccepted& a) { accepted.Put(a); };
+    callbacks.on_registered = [this](const WorkerAccepted& a) {
+      accepted.Put(a);
+      WorkerReady ready;
+      ready.set_num_devices(a.num_devices());
+      return ready;
+    };
     callbacks.on_refused = [this](const absl::Status& status) {
       refused.Put(status);
       return go_on;
@@ -89,6 +94,11 @@ TEST(WorkerRegistrationTest, RegistersAndSendsStats) {
     ASSERT_TRUE(stub->GetStatus(&context, GetStatusRequest(), &status).ok());
   }
   EXPECT_EQ(status.cluster().slots(1).stats().buffers(), 42);
+  while (status.cluster().slots(1).state() != READY) {
+    grpc::ClientContext context;
+    ASSERT_TRUE(stub->GetStatus(&context, GetStatusRequest(), &status).ok());
+  }
+  EXPECT_TRUE(worker.registration->ready());
   EXPECT_EQ(status.cluster().slots(1).pid(), getpid());
 }
 
@@ -98,6 +108,7 @@ TEST(WorkerRegistrationTest, KeepsItsIdWhenTheResourceManagerRestarts) {
   TestWorker worker(port, 0);
   const WorkerAccepted first = worker.accepted.Take();
   server.reset();
+  while (worker.registration->ready()) absl::SleepFor(absl::Milliseconds(1));
   server = StartServer(port);
   const WorkerAccepted second = worker.accepted.Take();
   EXPECT_EQ(second.worker_id(), first.worker_id());

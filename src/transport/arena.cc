@@ -3,17 +3,16 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/machine.h"
 #include "base/status.h"
 #include "spdlog/spdlog.h"
 
@@ -39,19 +38,6 @@ size_t BlockSize(size_t size) {
   const size_t octave = std::bit_floor(size - 1);
   if (size <= kMaxSlabBlock) return RoundUp(size, octave / 4);
   return RoundUp(size, std::max(octave / 8, kPageSize));
-}
-
-// The memory that this process may use: the machine's, or its container's if that is less.
-size_t MemoryLimit() {
-  struct sysinfo info {};
-  sysinfo(&info);
-  size_t limit = static_cast<size_t>(info.totalram) * info.mem_unit;
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream file(path);
-    size_t bytes = 0;
-    if (file >> bytes && bytes > 0) limit = std::min(limit, bytes);
-  }
-  return limit;
 }
 
 // Half of the descriptors that the process may open: sockets and files need some too.
@@ -102,8 +88,12 @@ std::shared_ptr<SharedArena> SharedArena::Create(size_t cache_bytes) {
   return std::shared_ptr<SharedArena>(new SharedArena(cache_bytes));
 }
 
+// An eighth of the memory is left for the rest of the process: whoever goes beyond what a container has is killed,
+// without an error that could tell a client why. No more than an eighth is kept for nothing.
 SharedArena::SharedArena(size_t cache_bytes)
-    : cache_limit_(cache_bytes), memory_limit_(MemoryLimit()), descriptor_limit_(DescriptorLimit()) {}
+    : cache_limit_(std::min(cache_bytes, MemoryLimit() / 8)),
+      memory_limit_(MemoryLimit() / 8 * 7),
+      descriptor_limit_(DescriptorLimit()) {}
 
 absl::StatusOr<Buffer> SharedArena::Allocate(size_t size) {
   if (size == 0) return Buffer();

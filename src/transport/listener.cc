@@ -60,7 +60,20 @@ void Listener::RetryLater(int error) {
 }
 
 void Listener::Admit(UniqueFd fd) {
+  // Unix sockets of ours are known to nobody else.
+  if (IsUnixSocket(fd.get())) return OnFirstBytes(std::move(fd), Speaker::kTransport);
+  AwaitFirstBytes(loop_, std::move(fd), kHandshakeTimeout, [weak = weak_from_this()](UniqueFd fd, Speaker speaker) {
+    if (auto self = weak.lock()) self->OnFirstBytes(std::move(fd), speaker);
+  });
+}
+
+void Listener::OnFirstBytes(UniqueFd fd, Speaker speaker) {
   std::string peer = PeerName(fd.get());
+  if (speaker == Speaker::kHttp2 && http2_) return http2_(fd.release());
+  if (speaker != Speaker::kTransport) {
+    spdlog::debug("a connection from {} that does not speak this protocol is closed", peer);
+    return;
+  }
   StartHandshake(loop_, std::move(fd), kHandshakeTimeout,
                  [weak = weak_from_this(), peer = std::move(peer)](absl::StatusOr<UniqueFd> fd) mutable {
                    if (!fd.ok()) {

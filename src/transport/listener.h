@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "transport/event_loop.h"
+#include "transport/first_bytes.h"
 #include "transport/unique_fd.h"
 
 namespace openpathways::transport {
@@ -17,9 +18,12 @@ class Listener final : public EventHandler, public std::enable_shared_from_this<
   // Receives each socket that has passed the handshake, and the peer's name.
   using AcceptedCallback = std::function<void(UniqueFd, std::string)>;
 
+  // Receives each socket that speaks HTTP/2.
+  using Http2Callback = std::function<void(int fd)>;
+
   // `fd` listens already. `loop` must outlive the listener.
-  Listener(EventLoop& loop, UniqueFd fd, AcceptedCallback accepted)
-      : loop_(loop), fd_(std::move(fd)), accepted_(std::move(accepted)) {}
+  Listener(EventLoop& loop, UniqueFd fd, AcceptedCallback accepted, Http2Callback http2 = nullptr)
+      : loop_(loop), fd_(std::move(fd)), accepted_(std::move(accepted)), http2_(std::move(http2)) {}
 
   // On the loop's thread. The loop keeps the listener from then on.
   absl::Status Start();
@@ -30,11 +34,13 @@ class Listener final : public EventHandler, public std::enable_shared_from_this<
 
  private:
   void Admit(UniqueFd fd);
+  void OnFirstBytes(UniqueFd fd, Speaker speaker);
   void RetryLater(int error);
 
   EventLoop& loop_;
   UniqueFd fd_;
   AcceptedCallback accepted_;
+  Http2Callback http2_;
   EventLoop::WatchId watch_ = 0;
   bool short_of_resources_ = false;  // logged already
 };

@@ -50,9 +50,10 @@ class SocketTransport final : public Transport {
   explicit SocketTransport(std::shared_ptr<IoContext> io) : io_(std::move(io)) {}
   ~SocketTransport() override;
 
-  absl::StatusOr<int> Listen(int port, AcceptCallback accept) override;
+  absl::StatusOr<int> Listen(int port, AcceptCallback accept, Http2Callback http2) override;
   ConnectionRef Connect(absl::string_view address, ConnectionCallbacks callbacks) override;
   ConnectionRef Adopt(int fd, ConnectionCallbacks callbacks) override;
+  void Post(absl::AnyInvocable<void()> task) override { RunOnLoop(std::move(task)); }
   Arena& arena() override { return *io_->arena; }
 
  private:
@@ -81,7 +82,7 @@ SocketTransport::~SocketTransport() {
   io_->loop->Join();
 }
 
-absl::StatusOr<int> SocketTransport::Listen(int port, AcceptCallback accept) {
+absl::StatusOr<int> SocketTransport::Listen(int port, AcceptCallback accept, Http2Callback http2) {
   ASSIGN_OR_RETURN(ListeningSockets sockets, ListenBoth(port, io_->shared_memory));
   auto open = [io = io_, accept = std::make_shared<AcceptCallback>(std::move(accept))](UniqueFd fd, std::string peer) {
     auto connection = std::make_shared<SocketConnection>(io, peer);
@@ -89,7 +90,7 @@ absl::StatusOr<int> SocketTransport::Listen(int port, AcceptCallback accept) {
     connection->Open(std::move(fd), std::move(peer), *accept);
   };
   std::vector<std::shared_ptr<Listener>> made;
-  made.push_back(std::make_shared<Listener>(*io_->loop, std::move(sockets.tcp), open));
+  made.push_back(std::make_shared<Listener>(*io_->loop, std::move(sockets.tcp), open, std::move(http2)));
   if (sockets.unix_socket.valid()) {
     made.push_back(std::make_shared<Listener>(*io_->loop, std::move(sockets.unix_socket), open));
   }

@@ -87,8 +87,13 @@ class Transport {
   // Listens on TCP port `port` of all interfaces (0: any free one) and on the abstract Unix socket that belongs to that
   // port. For each accepted connection `accept` is called on the I/O thread with the connection and returns its
   // callbacks. Returns the port. ALREADY_EXISTS if the port is in use.
+  //
+  // A TCP connection that speaks HTTP/2 (a gRPC health check) is given to `http2`, if there is one: called on the I/O
+  // thread with the socket, from which nothing has been read and which the callee owns. Whoever says anything else, or
+  // nothing (load balancers), is let go without ado.
   using AcceptCallback = std::function<ConnectionCallbacks(ConnectionRef)>;
-  virtual absl::StatusOr<int> Listen(int port, AcceptCallback accept) = 0;
+  using Http2Callback = std::function<void(int fd)>;
+  virtual absl::StatusOr<int> Listen(int port, AcceptCallback accept, Http2Callback http2 = nullptr) = 0;
 
   // Connects to "host:port" (a name, IPv4 or [IPv6]). Returns at once: messages may be sent immediately; failure to
   // connect comes as on_closed(UNAVAILABLE). If the address is one of this host's own, the Unix socket is tried first.
@@ -96,6 +101,9 @@ class Transport {
 
   // A connection over an inherited or paired socket (socketpair); the Transport owns `fd` from here on.
   virtual ConnectionRef Adopt(int fd, ConnectionCallbacks callbacks) = 0;
+
+  // Runs `task` on the I/O thread. Dropped if the Transport is being destroyed.
+  virtual void Post(absl::AnyInvocable<void()> task) = 0;
 
   // Where payload memory comes from; lives as long as the Transport.
   virtual Arena& arena() = 0;

@@ -20,11 +20,11 @@ absl::StatusOr<std::shared_ptr<ClientPool>> ClientPool::Create(std::shared_ptr<p
   pool->platform_name_ = (*client)->platform_name();
   pool->platform_version_ = (*client)->platform_version();
   pool->one_for_all_ = pool->platform_name_ != "cpu";
-  const size_t devices = (*client)->local_devices().size();
-  if (num_devices != 0 && devices != static_cast<size_t>(num_devices)) {
+  pool->devices_ = static_cast<int>((*client)->local_devices().size());
+  if (num_devices != 0 && pool->devices_ != num_devices) {
     return absl::FailedPreconditionError(absl::StrCat("this worker has to provide ", num_devices,
                                                       " devices, but the plugin (", pool->platform_name_, ") has ",
-                                                      devices));
+                                                      pool->devices_));
   }
   absl::MutexLock lock(&pool->mu_);
   pool->idle_.push_back(*std::move(client));

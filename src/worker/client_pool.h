@@ -30,6 +30,7 @@ class ClientPool {
   absl::StatusOr<std::shared_ptr<pjrt::Client>> Acquire();
   void Release(std::shared_ptr<pjrt::Client> client);
 
+  int num_devices() const { return devices_; }
   const std::string& platform_name() const { return platform_name_; }
   const std::string& platform_version() const { return platform_version_; }
 
@@ -39,8 +40,9 @@ class ClientPool {
   absl::StatusOr<std::shared_ptr<pjrt::Client>> CreateCpuClient() const;
 
   const std::shared_ptr<pjrt::Plugin> plugin_;
-  const int num_devices_;
+  const int num_devices_;  // asked for; 0: any
   const int process_index_;
+  int devices_ = 0;  // that each client has
   std::string platform_name_;
   std::string platform_version_;
   bool one_for_all_ = false;

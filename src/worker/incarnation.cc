@@ -1,10 +1,10 @@
 #include "worker/incarnation.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/machine.h"
 #include "base/status.h"
 
 namespace openpathways::worker {
@@ -27,7 +27,7 @@ Incarnation::Incarnation(const Identity& identity, transport::Transport* transpo
   resources_.incoming = std::make_shared<IncomingTransfers>();
   resources_.peers = std::make_shared<Peers>(transport, identity.worker_id);
   // Launches may outlive this object: the engine, which they hold, keeps the peers that it sends through.
-  const int threads = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
+  const int threads = std::max(2, AvailableCpus());
   auto held = std::make_shared<EngineAndPeers>();
   held->peers = resources_.peers;
   held->engine = collectives::Engine::Create(identity.worker_id, resources_.peers.get(), threads);

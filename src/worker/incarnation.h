@@ -39,6 +39,7 @@ class Incarnation : public std::enable_shared_from_this<Incarnation> {
   ~Incarnation();
 
   const Identity& identity() const { return identity_; }
+  const ClientPool& clients() const { return *resources_.clients; }
 
   // Serves a controller whose Hello has come. ALREADY_EXISTS while another connection has the same id.
   absl::StatusOr<std::shared_ptr<Session>> AddController(uint64_t controller, transport::ConnectionRef connection);

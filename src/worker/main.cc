@@ -1,23 +1,23 @@
 // pathways_worker: the process of one accelerator host.
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <cstdlib>
-#include <cstring>
-#include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
 #include "base/flags.h"
 #include "base/installation.h"
 #include "base/logging.h"
 #include "resource_manager/address.h"
 #include "resource_manager/worker_registration.h"
+#include "serving/common_flags.h"
+#include "serving/grpc_log.h"
+#include "serving/health_server.h"
+#include "serving/health_service.h"
+#include "serving/stop_signals.h"
 #include "worker/worker.h"
 
 namespace openpathways::worker {
@@ -26,41 +26,59 @@ namespace {
 // A slice has at most this many hosts (the largest of any TPU generation has 2240).
 constexpr int kMaxHostsPerSlice = 4096;
 
+constexpr absl::Duration kStopTime = absl::Milliseconds(1800);
+
 struct Flags {
   int64_t server_port = 29005;
   std::string resource_manager_address;
-  std::string gcs_scratch_location;
+  std::string worker_address;
   std::string plugin = DefaultPluginPath();
   int64_t slice_index = -1;
-  int64_t host_index = 0;
+  int64_t host_index = -1;
+  serving::CommonFlags common;
 };
 
-int64_t IndexFromEnvironment(std::initializer_list<const char*> names, int64_t otherwise) {
-  for (const char* name : names) {
-    int64_t index;
-    if (const char* value = std::getenv(name); value != nullptr && absl::SimpleAtoi(value, &index)) return index;
-  }
-  return otherwise;
-}
-
 void AddFlags(FlagSet& set, Flags& flags) {
-  flags.slice_index = IndexFromEnvironment({"MEGASCALE_SLICE_ID"}, -1);
-  flags.host_index = IndexFromEnvironment({"JOB_COMPLETION_INDEX", "TPU_WORKER_ID"}, 0);
+  flags.slice_index = EnvironmentNumber({"MEGASCALE_SLICE_ID"}).value_or(-1);
+  flags.host_index = EnvironmentNumber({"JOB_COMPLETION_INDEX", "TPU_WORKER_ID"}).value_or(-1);
+  flags.worker_address = EnvironmentValue("PATHWAYS_WORKER_ADDRESS");
   set.Add("server_port", &flags.server_port, "port for controllers and other workers; 0: any free one");
   set.Add("resource_manager_address", &flags.resource_manager_address, "HOST:PORT of the resource manager");
-  set.Add("gcs_scratch_location", &flags.gcs_scratch_location, "place for temporary artifacts; not used by workers");
+  set.Add("worker_address", &flags.worker_address,
+          "HOST[:PORT] under which others reach this worker (environment: PATHWAYS_WORKER_ADDRESS); by default the "
+          "address that the resource manager sees, and --server_port");
   set.Add("plugin", &flags.plugin, "path of the PJRT plugin (environment: PATHWAYS_PJRT_PLUGIN)");
   set.Add("slice_index", &flags.slice_index,
-          "slice that this host belongs to (environment: MEGASCALE_SLICE_ID); -1: any free place");
+          "slice that this host belongs to (environment: MEGASCALE_SLICE_ID); -1: any that lacks it");
   set.Add("host_index", &flags.host_index,
           "number of this host in its slice (environment: JOB_COMPLETION_INDEX, TPU_WORKER_ID)");
-  for (const char* ignored :
-       {"enable_metrics_collection", "enforce_kernel_ipv6_support", "alsologtostderr", "v", "vmodule",
-        "stderrthreshold", "temporary_flags_for_debugging", "xla_tpu_use_enhanced_launch_barrier",
-        "cloud_pathways_sidecar_shm_directory", "tpu_pinned_host_allocation_recycle", "tpu_premapped_buffer_size",
-        "xprof_max_trace_buffers"}) {
-    set.Ignore(ignored);
-  }
+  serving::AddCommonFlags(set, flags.common);
+  set.Ignore("node_type", "this binary is the worker");
+  set.IgnorePrefix("xla_", "programs are compiled by the proxy server, which takes compiler flags");
+}
+
+void LogUnusedEnvironment() {
+  constexpr char kNames[] = "nothing here depends on the names of jobs";
+  constexpr char kTransport[] = "it is for another transport between hosts";
+  constexpr char kPlugin[] = "left to the plugin, which may read it";
+  serving::LogUnusedEnvironment({
+      {"JOBSET_NAME", kNames},
+      {"REPLICATED_JOB_NAME", kNames},
+      {"XCLOUD_ENVIRONMENT", "all environments are alike"},
+      {"MEGASCALE_COORDINATOR_ADDRESS", kTransport},
+      {"MEGASCALE_GRPC_ENABLE_XOR_TRACER", kTransport},
+      {"TPU_MIN_LOG_LEVEL", kPlugin},
+      {"TF_CPP_MIN_LOG_LEVEL", kPlugin},
+      {"LIBTPU_INIT_ARGS", kPlugin},
+      {"TPU_VISIBLE_CHIPS", kPlugin},
+      {"TPU_CHIPS_PER_HOST_BOUNDS", kPlugin},
+      {"TPU_HOST_BOUNDS", kPlugin},
+      {"ALLOW_MULTIPLE_LIBTPU_LOAD", kPlugin},
+      {"TPU_LIBRARY_PATH", "the plugin is named by --plugin or PATHWAYS_PJRT_PLUGIN"},
+      {"XLA_FLAGS", "compiler flags belong to the proxy server"},
+  });
+  // The plugin would read it, and end the process if it does not know a flag in it.
+  unsetenv("XLA_FLAGS");
 }
 
 resource_manager::WorkerHeartbeat Heartbeat(const Worker& worker) {
@@ -74,7 +92,7 @@ resource_manager::WorkerHeartbeat Heartbeat(const Worker& worker) {
   return heartbeat;
 }
 
-void OnRegistered(Worker& worker, const resource_manager::WorkerAccepted& accepted) {
+resource_manager::WorkerReady OnRegistered(Worker& worker, const resource_manager::WorkerAccepted& accepted) {
   Identity identity;
   identity.worker_id = accepted.worker_id();
   identity.slice = accepted.slice();
@@ -85,18 +103,34 @@ void OnRegistered(Worker& worker, const resource_manager::WorkerAccepted& accept
     spdlog::critical("cannot serve as slice {} host {}: {}", identity.slice, identity.host, status.ToString());
     std::_Exit(EXIT_FAILURE);  // started again, by whoever runs this process
   }
-  spdlog::info("this is slice {} host {} ({}, {} devices), worker {}", identity.slice, identity.host,
-               accepted.instance_type(), accepted.num_devices(), identity.worker_id);
+  const Worker::Devices devices = worker.devices();
+  spdlog::info("this is slice {} host {} of {} slices ({}, {} devices of platform {}), worker {} at {}", identity.slice,
+               identity.host, accepted.num_slices(), accepted.instance_type(), devices.count, devices.platform_name,
+               identity.worker_id, accepted.address());
+  const std::optional<int64_t> declared = EnvironmentNumber({"MEGASCALE_NUM_SLICES"});
+  if (declared.has_value() && *declared != accepted.num_slices()) {
+    spdlog::warn("MEGASCALE_NUM_SLICES={}, but the resource manager has been told of {} slices (--instance_count)",
+                 *declared, accepted.num_slices());
+  }
+  resource_manager::WorkerReady ready;
+  ready.set_num_devices(devices.count);
+  ready.set_platform(devices.platform_name);
+  ready.set_platform_version(devices.platform_version);
+  return ready;
 }
 
 std::unique_ptr<resource_manager::WorkerRegistration> Register(const Flags& flags, Worker& worker) {
   resource_manager::WorkerHello hello;
   hello.set_slice(static_cast<int32_t>(flags.slice_index));
-  hello.set_host(static_cast<int32_t>(flags.host_index));
+  // The only host of a slice needs no number.
+  hello.set_host(static_cast<int32_t>(flags.slice_index >= 0 && flags.host_index < 0 ? 0 : flags.host_index));
   hello.set_server_port(worker.port());
+  if (!flags.worker_address.empty()) {
+    hello.set_address(resource_manager::WithPort(flags.worker_address, worker.port()));
+  }
   resource_manager::WorkerRegistration::Callbacks callbacks;
   callbacks.on_registered = [&worker](const resource_manager::WorkerAccepted& accepted) {
-    OnRegistered(worker, accepted);
+    return OnRegistered(worker, accepted);
   };
   callbacks.stats = [&worker] { return Heartbeat(worker); };
   return resource_manager::WorkerRegistration::Start(
@@ -105,14 +139,9 @@ std::unique_ptr<resource_manager::WorkerRegistration> Register(const Flags& flag
 }
 
 int Main(int argc, char** argv) {
-  // Signals are taken by sigwait below; all threads inherit the mask.
-  sigset_t stop_signals;
-  sigemptyset(&stop_signals);
-  sigaddset(&stop_signals, SIGTERM);
-  sigaddset(&stop_signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
-
+  const serving::StopSignals stop_signals;
   InitLogging(argc, argv);
+  serving::RouteGrpcLog();
   Flags flags;
   FlagSet set;
   AddFlags(set, flags);
@@ -121,7 +150,27 @@ int Main(int argc, char** argv) {
     return EXIT_FAILURE;
   }
 
-  auto worker = Worker::Create({.port = static_cast<int>(flags.server_port), .plugin = flags.plugin});
+  serving::ApplyCommonFlags(flags.common);
+  LogUnusedEnvironment();
+
+  // A check that gets here has passed the I/O thread, which takes all connections. It is another matter whether the
+  // resource manager is there.
+  serving::HealthService health;
+  absl::Mutex mu;
+  const resource_manager::WorkerRegistration* registered = nullptr;  // guarded by mu
+  health.Set(serving::kAlive, [](serving::HealthService::Answer answer) { answer(true); });
+  health.Set(serving::kReady, [&](serving::HealthService::Answer answer) {
+    absl::MutexLock lock(&mu);
+    answer(registered != nullptr && registered->ready());
+  });
+  auto health_server = serving::HealthServer::Start(health);
+  if (!health_server.ok()) {
+    spdlog::critical("cannot start: {}", health_server.status().ToString());
+    return EXIT_FAILURE;
+  }
+  auto worker = Worker::Create({.port = static_cast<int>(flags.server_port),
+                                .plugin = flags.plugin,
+                                .on_http2 = [server = health_server->get()](int fd) { server->Serve(fd); }});
   if (!worker.ok()) {
     spdlog::critical("cannot start: {}", worker.status().ToString());
     return EXIT_FAILURE;
@@ -129,13 +178,19 @@ int Main(int argc, char** argv) {
   spdlog::info("Pathways Server serving on [::]:{}", (*worker)->port());
   spdlog::info("MegaScale transport initialized.");
   auto registration = Register(flags, **worker);
+  const auto set_registered = [&](const resource_manager::WorkerRegistration* value) {
+    absl::MutexLock lock(&mu);
+    registered = value;
+  };
+  set_registered(registration.get());
 
-  int signal = 0;
-  sigwait(&stop_signals, &signal);
-  spdlog::info("leaving: {}", strsignal(signal));
+  const int code = serving::StopSignals::ExitCode(stop_signals.Wait());
+  serving::ExitWithin(kStopTime, code);
+  set_registered(nullptr);
   registration.reset();
-  worker->reset();
-  return EXIT_SUCCESS;
+  worker->reset();  // and with it the connections that it hands on
+  health_server->reset();
+  return code;
 }
 
 }  // namespace

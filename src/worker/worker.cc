@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/logging.h"
+#include "base/machine.h"
 #include "base/status.h"
 #include "worker/launch.h"
 #include "worker/protocol.h"
@@ -106,7 +106,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const Options& options) {
   ASSIGN_OR_RETURN(worker->plugin_, pjrt::Plugin::Load(options.plugin));
   RETURN_IF_ERROR(worker->plugin_->RegisterAsyncHandler("openpathways.collective", HandleCollective));
   worker->pool_ =
-      std::make_unique<ThreadPool>("bulk", std::max(2, static_cast<int>(std::thread::hardware_concurrency())));
+      std::make_unique<ThreadPool>("bulk", std::max(2, AvailableCpus()));
   ASSIGN_OR_RETURN(worker->transport_, transport::Transport::Create());
   ASSIGN_OR_RETURN(
       worker->port_,
@@ -116,7 +116,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const Options& options) {
         callbacks.on_message = [greeter](transport::Message message) { greeter->OnMessage(std::move(message)); };
         callbacks.on_closed = [greeter](absl::Status status) { greeter->OnClosed(status); };
         return callbacks;
-      }));
+      }, options.on_http2));
   return worker;
 }
 
@@ -139,6 +139,17 @@ std::shared_ptr<Incarnation> Worker::IncarnationFor(const std::shared_ptr<Greete
   absl::MutexLock lock(&mu_);
   if (incarnation_ == nullptr) waiting_.push_back(greeter);
   return incarnation_;
+}
+
+Worker::Devices Worker::devices() {
+  std::shared_ptr<Incarnation> incarnation;
+  {
+    absl::MutexLock lock(&mu_);
+    incarnation = incarnation_;
+  }
+  if (incarnation == nullptr) return {};
+  const ClientPool& clients = incarnation->clients();
+  return {clients.num_devices(), clients.platform_name(), clients.platform_version()};
 }
 
 absl::Status Worker::Join(const Identity& identity) {

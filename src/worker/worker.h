@@ -5,6 +5,7 @@
 #ifndef OPENPATHWAYS_WORKER_WORKER_H_
 #define OPENPATHWAYS_WORKER_WORKER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ class Worker {
   struct Options {
     int port = 0;        // 0: any free one
     std::string plugin;  // path of the PJRT plugin
+    // Takes connections that speak HTTP/2; see Transport::Listen.
+    std::function<void(int fd)> on_http2 = nullptr;
   };
 
   // Opens the plugin and listens. Connections that come before Join wait for it. ALREADY_EXISTS if the port is in use.
@@ -38,6 +41,13 @@ class Worker {
   // another one: everything that belonged to the earlier one is dropped first. Errors: the plugin cannot provide the
   // devices.
   absl::Status Join(const Identity& identity);
+
+  // Of the present incarnation; of none: all empty.
+  struct Devices {
+    int count = 0;
+    std::string platform_name, platform_version;
+  };
+  Devices devices();
 
   const Stats& stats() const { return *stats_; }
   size_t arena_bytes() const { return transport_->arena().allocated_bytes(); }
