@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 def environment(cluster, **extra):
   """Exactly what a user must set, and nothing else that JAX would read."""
-  return {**cluster.environment(), 'JAX_PLATFORMS': 'proxy', 'JAX_BACKEND_TARGET': f'grpc://127.0.0.1:{cluster.port}',
+  return {**cluster.environment(), 'JAX_PLATFORMS': 'proxy', 'JAX_BACKEND_TARGET': f'grpc://{cluster.host}:{cluster.port}',
           'IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS': 'true', 'PYTHONPATH': str(HERE), 'PYTHONUNBUFFERED': '1', **extra}
 
 
@@ -37,7 +37,7 @@ class Client:
 
   def __init__(self, cluster, program, **env):
     self.cluster = cluster
-    self.process = subprocess.Popen([sys.executable, '-c', self.PRELUDE + textwrap.dedent(program)],
+    self.process = subprocess.Popen([*cluster.client_prefix, sys.executable, '-c', self.PRELUDE + textwrap.dedent(program)],
                                     env=environment(cluster, **env), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                     stderr=subprocess.STDOUT, text=True)
     self.lines = []
@@ -117,6 +117,6 @@ def run(cluster, program, seconds=60, **env):
 
 def run_command(cluster, command, seconds=60, **env):
   """Runs any command with a client's environment; returns (exit code, output)."""
-  done = subprocess.run(command, env=environment(cluster, **env), stdin=subprocess.DEVNULL, text=True, stdout=subprocess.PIPE,
+  done = subprocess.run([*cluster.client_prefix, *command], env=environment(cluster, **env), stdin=subprocess.DEVNULL, text=True, stdout=subprocess.PIPE,
                         stderr=subprocess.STDOUT, timeout=seconds * SLOW)
   return done.returncode, done.stdout

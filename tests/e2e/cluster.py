@@ -105,6 +105,7 @@ class Cluster:
     self.state_home, self.name, self.slices, self.tpu_type = pathlib.Path(state_home), name, slices, tpu_type
     self.port = port or free_port()
     self.extra = list(extra)
+    self.host, self.client_prefix = '127.0.0.1', []  # where clients find the proxy, and what they are started by
 
   # The command line ----------------------------------------------------------------------------------------------
 

@@ -49,10 +49,10 @@ def call(path, bodies, metadata=(), end=True):
   return out + (frame(DATA, 1, 1, b'') if end else b'')
 
 
-def exchange(port, data, seconds=0.3):
+def exchange(port, data, seconds=0.3, host='127.0.0.1'):
   """Sends bytes; returns what came back until the peer closed or fell silent."""
   received = b''
-  with socket.create_connection(('127.0.0.1', port), timeout=5) as s:
+  with socket.create_connection((host, port), timeout=5) as s:
     s.settimeout(seconds)
     try:
       s.sendall(data)
@@ -64,6 +64,39 @@ def exchange(port, data, seconds=0.3):
     except (TimeoutError, ConnectionError):
       pass
   return received
+
+
+def answer(host, port, path, body, seconds=5):
+  """Makes a call; returns the message that came back, or None."""
+  with socket.create_connection((host, port), timeout=seconds) as s:
+    s.settimeout(seconds)
+    s.sendall(call(path, [body]))
+    received, data = b'', b''
+    while True:
+      while len(received) >= 9:
+        size = int.from_bytes(received[:3], 'big')
+        if len(received) < 9 + size:
+          break
+        kind, flags, stream = received[3], received[4], int.from_bytes(received[5:9], 'big')
+        payload, received = received[9:9 + size], received[9 + size:]
+        if kind == DATA:
+          data += payload
+        if stream == 1 and kind in (DATA, HEADERS) and flags & 1:
+          return data[5:] if data else None
+      part = s.recv(65536)
+      if not part:
+        return None
+      received += part
+
+
+def check_health(host, port, service):
+  """By the gRPC health protocol."""
+  try:
+    body = field(1, service.encode()) if service else b''
+    got = answer(host, port, '/grpc.health.v1.Health/Check', body)
+  except OSError as error:
+    return f'no answer: {error}'
+  return {b'\x08\x01': 'SERVING', b'\x08\x02': 'NOT_SERVING', None: 'an error'}.get(got, f'nonsense: {got}')
 
 
 # Protocol buffers -------------------------------------------------------------------------------------------------------

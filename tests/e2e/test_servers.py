@@ -1,0 +1,205 @@
+"""The servers one by one, as a Kubernetes manifest starts them: order of start, probes, signals."""
+import re
+import signal
+import socket
+import time
+
+import pytest
+
+import client_process
+from cluster import wait_until
+from servers import Deployment
+from test_failures import program
+
+
+@pytest.fixture
+def deployment(tmp_path):
+  one = Deployment(tmp_path)
+  yield one
+  one.stop()
+
+
+WORK = program('''
+    say('devices', len(jax.devices()), jax.devices()[0])
+    x = spmd.integers(7, (16, 1 << 18))  # 16 MiB: more than the proxy keeps for workers that are not there
+    y = spmd.put(x, everything)
+    say('put')
+    f = summing(everything)
+    z = f(y)
+    say('dispatched')
+    np.testing.assert_array_equal(z, np.broadcast_to(x.mean(0), x.shape))
+    slice_works(meshes[0])
+    slice_works(meshes[1])
+    say('done')
+    ''')
+
+
+def test_clients_may_come_before_the_workers(deployment):
+  """The head is there, the workers come later: devices at once, and all work is held until it can be done."""
+  deployment.start_rm()
+  proxy = deployment.start_proxy()
+  proxy.wait_for('IFRT proxy server started with status OK')
+  with client_process.Client(deployment, WORK) as client:
+    assert client.wait_for('devices', 60).startswith('16 device(')
+    proxy.wait_for(r'work of clients waits for workers that have not come yet: slice 0 host 0, slice 0 host 1, slice 1 host 0')
+    assert 'DATA_LOSS' not in client.output()
+    for place in ((1, 1), (0, 0), (1, 0)):
+      deployment.start_worker(*place).wait_for(f'this is slice {place[0]} host {place[1]}')
+    time.sleep(0.5)
+    assert 'done' not in client.output() and client.process.poll() is None, client.output()
+    deployment.start_worker(0, 1)
+    client.wait_for('done', 60)
+    client.finish()
+
+
+def test_a_waiting_client_can_be_interrupted(deployment):
+  """Ctrl-C in a client that waits for workers ends it, and what it had under way does not disturb the next one."""
+  deployment.start_rm()
+  deployment.start_proxy().wait_for('IFRT proxy server started')
+  with client_process.Client(deployment, program('''
+      y = spmd.put(np.ones((16, 1 << 18), np.float32), everything)
+      z = summing(everything)(y)
+      say('waiting')
+      try:
+        z.block_until_ready()
+      except KeyboardInterrupt:
+        say('interrupted')
+        raise
+      ''')) as client:
+    client.wait_for('waiting', 60)
+    time.sleep(1)
+    client.process.send_signal(signal.SIGINT)
+    assert client.process.wait(10) != 0, client.output()
+  for place in ((0, 0), (0, 1), (1, 0), (1, 1)):
+    deployment.start_worker(*place)
+  assert 'done' in client_process.run(deployment, WORK, seconds=60)
+
+
+def test_a_worker_that_never_was_ready_is_waited_for_and_a_lost_one_is_not(deployment):
+  rm = deployment.start_rm()
+  proxy = deployment.start_proxy()
+  proxy.wait_for('IFRT proxy server started')
+  workers = {(0, 0): deployment.start_worker(0, 0), (0, 1): deployment.start_worker(0, 1)}
+  rm.wait_for(r'\*\*\* 1/2 Pathways Slices Now Ready')
+  with client_process.Client(deployment, program('''
+      slice_works(meshes[0])
+      held = jax.device_put(np.arange(3), slices[1][0])
+      say('slice 0 works')
+      sys.stdin.readline()
+      lost(jax.device_put(np.arange(3), slices[0][0]))
+      lost(probe(slices[0]))
+      say('slice 0 is lost')
+      sys.stdin.readline()
+      np.testing.assert_array_equal(held, np.arange(3))
+      slice_works(meshes[0])
+      slice_works(meshes[1])
+      say('all is well')
+      ''')) as client:
+    client.wait_for('slice 0 works', 60)
+    workers[0, 0].kill()
+    proxy.wait_for('slice 0 host 0 .* is lost')
+    client.send()
+    client.wait_for('slice 0 is lost', 20)
+    # A worker that cannot make its devices is no loss either; here one whose plugin is none.
+    bad = deployment.start_worker(1, 0, '--plugin=/dev/null')
+    assert bad.process.wait(10) == 1
+    for place in ((0, 0), (1, 0), (1, 1)):
+      deployment.start_worker(*place)
+    rm.wait_for(r'\*\*\* 2/2 Pathways Slices Now Ready')
+    client.send()
+    client.wait_for('all is well', 40)
+    client.finish()
+
+
+def test_probes(deployment):
+  """Liveness is the service "", readiness is "ready", on the port that the server has anyway."""
+  proxy = deployment.start_proxy()
+  worker = deployment.start_worker(0, 1)
+  proxy.wait_for('listening on port')
+  worker.wait_for('Pathways Server serving on')
+  for server in (proxy, worker):
+    assert (server.health(), server.health('ready')) == ('SERVING', 'NOT_SERVING')
+    assert server.health('nonsense') == 'an error'
+  rm = deployment.start_rm()
+  rm.wait_for('Pathways Server serving on')
+  assert (rm.health(), rm.health('ready')) == ('SERVING', 'SERVING')
+  for server in (proxy, worker):
+    wait_until(lambda s=server: s.health('ready') == 'SERVING', 10, 'readiness once the resource manager is there')
+    assert server.health() == 'SERVING'
+  rm.kill()
+  wait_until(lambda: worker.health('ready') == 'NOT_SERVING', 10, 'the worker to miss the resource manager')
+  assert (worker.health(), proxy.health()) == ('SERVING', 'SERVING')
+  deployment.start_rm()
+  wait_until(lambda: worker.health('ready') == 'SERVING', 10, 'the worker to be registered again')
+
+
+def test_a_frozen_worker_fails_its_probe(deployment):
+  deployment.start_rm()
+  worker = deployment.start_worker(0, 0)
+  wait_until(lambda: worker.health('ready') == 'SERVING', 10, 'readiness')
+  worker.process.send_signal(signal.SIGSTOP)
+  try:
+    assert worker.health().startswith('no answer')
+  finally:
+    worker.process.send_signal(signal.SIGCONT)
+  wait_until(lambda: worker.health() == 'SERVING', 10, 'liveness')
+
+
+def test_checks_of_load_balancers_are_tolerated(deployment):
+  """Bare connects, half-open ones, and HTTP/1: no harm, and not a line in the log."""
+  rm, proxy, worker = deployment.start_rm(), deployment.start_proxy(), deployment.start_worker(0, 0)
+  proxy.wait_for('IFRT proxy server started')
+  worker.wait_for('this is slice 0 host 0')
+  before = [server.log() for server in (rm, proxy, worker)]
+  for server in (rm, proxy, worker):
+    for data in (b'', b'GET / HTTP/1.1\r\nHost: x\r\n\r\n', b'\0' * 64, b'PRI * HT'):
+      with socket.create_connection(('127.0.0.1', server.port)) as s:
+        s.sendall(data)
+      with socket.create_connection(('127.0.0.1', server.port)) as s:
+        s.sendall(data)
+        s.shutdown(socket.SHUT_WR)
+        s.settimeout(5)
+        try:
+          while s.recv(1000):
+            pass
+        except ConnectionError:
+          pass
+    assert server.health() == 'SERVING'
+  assert [server.log() for server in (rm, proxy, worker)] == before
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT], ids=str)
+def test_servers_leave_cleanly_and_not_with_success(deployment, number):
+  """An exit code of 0 would tell Kubernetes that the worker's job is done."""
+  rm, proxy = deployment.start_rm(), deployment.start_proxy()
+  workers = [deployment.start_worker(*place) for place in ((0, 0), (0, 1), (1, 0), (1, 1))]
+  with client_process.Client(deployment, program('''
+      f, x = summing(everything), spmd.put(np.ones((16, 1 << 14), np.float32), everything)
+      say('running')
+      while True: x = f(x)
+      ''')) as client:
+    client.wait_for('running', 60)
+    for server in (workers[0], proxy, *workers[1:], rm):
+      code, seconds = server.stop(number)
+      assert code == 128 + number and seconds < 3, f'{server.log_path.name}: {code} after {seconds:.1f} s'
+      assert re.search('stopping', server.log())
+
+
+def test_servers_that_wait_for_the_resource_manager_leave_as_well(deployment):
+  proxy, worker = deployment.start_proxy(), deployment.start_worker(0, 0)
+  proxy.wait_for('cannot watch the cluster')
+  worker.wait_for('Pathways Server serving on')
+  for server in (proxy, worker):
+    code, seconds = server.stop()
+    assert code == 143 and seconds < 3, f'{server.log_path.name}: {code} after {seconds:.1f} s'
+
+
+def test_a_wrong_place_is_told(deployment):
+  """A worker that does not belong says what was expected, and goes on asking: the resource manager may be replaced."""
+  deployment.start_rm()
+  worker = deployment.start_worker(2, 0)
+  worker.wait_for(r'slice 2 does not exist: this cluster has slices 0 to 1 \(--instance_count=2\)')
+  worker.wait_for('(?s)trying again.*trying again')
+  assert worker.alive()
+  other = deployment.start_worker(1, 2)
+  other.wait_for(r'host 2 does not exist: slice 1 \(tpuv5:2x2x2\) has hosts 0 to 1')
