@@ -50,12 +50,9 @@ absl::StatusOr<MachineType> FindMachineType(absl::string_view name) {
 }
 
 absl::StatusOr<MachineType> MachineTypeOf(const SliceTopology& slice) {
-  const std::string instance_type = slice.instance_type();
-  const absl::string_view prefix = absl::string_view(instance_type).substr(0, instance_type.find(':'));
-  for (const MachineType& machine : MachineTypes()) {
-    if (machine.instance_prefix == prefix && IsOffered(machine, slice)) return machine;
-  }
-  return absl::NotFoundError(absl::StrCat("no machine type of GKE is known for ", instance_type));
+  ASSIGN_OR_RETURN(MachineType machine, FindMachineType(slice.machine_type()));
+  if (IsOffered(machine, slice)) return machine;
+  return absl::NotFoundError(absl::StrCat("no machine type of GKE is known for ", slice.instance_type()));
 }
 
 std::vector<SliceTopology> SlicesOf(const MachineType& machine) {

@@ -203,3 +203,74 @@ def test_a_wrong_place_is_told(deployment):
   assert worker.alive()
   other = deployment.start_worker(1, 2)
   other.wait_for(r'host 2 does not exist: slice 1 \(tpuv5:2x2x2\) has hosts 0 to 1')
+
+
+# Everything that public manifests have been seen to pass, in their spellings.
+COMMON_FLAGS = ['--gcs_scratch_location=', '--enable_metrics_collection=true', '--noenforce_kernel_ipv6_support', '--alsologtostderr',
+                '--v', '0', '--vmodule=a=1,b=2', '--stderrthreshold=0', '--xla_tpu_use_enhanced_launch_barrier=true',
+                '--temporary_flags_for_debugging=temporary_flag_for_debugging_pipe_unreachable_timeout=30m;;;'
+                'temporary_flag_for_debugging_enable_late_binding=false', '--never_heard_of', 'value', '--nor_of_this']
+PROXY_FLAGS = ['--num_elastic_slices', '1', '--virtual_slices="tpuv5:2x2x2,tpuv5:2x2x2"', '--sidecar_name=external',
+               '--cloud_pathways_external_sidecar_port=50052', '--cloud_pathways_external_sidecar_connect_timeout=300s',
+               '--xla_tpu_enable_data_parallel_all_reduce_opt=true', '--xla_latency_hiding_scheduler_rerun', '2', '--xla_jf_spmd_threshold=0',
+               '--megascale_graph_hang_threshold=60m']
+WORKER_FLAGS = ['--cloud_pathways_sidecar_shm_directory=/tmp/shared-memory', '--tpu_pinned_host_allocation_recycle=true',
+                '--tpu_premapped_buffer_size=34359738368', '--xprof_max_trace_buffers=16384', '--megascale_grpc_premap_memory_bytes=17179869184']
+PROXY_ENV = {'PATHWAYS_HEAD': 'nowhere.invalid', 'IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS': 'true',
+             'XLA_FLAGS': '--xla_tpu_from_the_environment=1', 'TEST_UNDECLARED_OUTPUTS_DIR': '/tmp'}
+WORKER_ENV = {'TPU_MIN_LOG_LEVEL': '0', 'TF_CPP_MIN_LOG_LEVEL': '0', 'XCLOUD_ENVIRONMENT': 'GCP', 'MEGASCALE_GRPC_ENABLE_XOR_TRACER': 'false',
+              'MEGASCALE_NUM_SLICES': '2', 'JOBSET_NAME': 'js', 'REPLICATED_JOB_NAME': 'worker', 'PATHWAYS_HEAD': 'nowhere.invalid',
+              'MEGASCALE_COORDINATOR_ADDRESS': 'nowhere.invalid', 'LIBTPU_INIT_ARGS': '--xla_foo', 'TPU_SKIP_MDS_QUERY': 'true',
+              'XLA_FLAGS': '--xla_tpu_no_such_flag=1'}
+
+
+def test_every_flag_of_public_manifests_is_taken(deployment):
+  """Used, or named in the log with the reason why not; the cluster works. Compiler flags reach the compiler."""
+  dump = deployment.folder / 'dump'
+  deployment.start_rm(*COMMON_FLAGS, env={'HOST_ADDRESS': 'nowhere.invalid', 'TPU_SKIP_MDS_QUERY': 'true', 'REPLICATED_JOB_NAME': 'x'})
+  proxy = deployment.start_proxy(*COMMON_FLAGS, *PROXY_FLAGS, f'--xla_dump_to={dump}', env=PROXY_ENV)
+  workers = [deployment.start_worker(s, h, *COMMON_FLAGS, *WORKER_FLAGS,
+                                     env={**WORKER_ENV, 'MEGASCALE_SLICE_ID': f"'{s}'", 'JOB_COMPLETION_INDEX': f'"{h}"'})
+             for s in range(2) for h in range(2)]
+  assert 'done' in client_process.run(deployment, WORK, seconds=60)
+  assert list(dump.iterdir()), 'the compiler dumps its programs'
+  used = {'server_port', 'resource_manager_address', 'v', 'xla_dump_to', 'temporary_flags_for_debugging'}
+  for server in (proxy, *workers):
+    log = server.log()
+    said = '\n'.join(line for line in log.splitlines() if 'argv[' not in line)
+    for argument in server.process.args[1:]:
+      assert f": '{argument}'" in log, f'the line argv[...] of {argument}'
+      name = re.sub('^--(no)?', '', argument).split('=')[0]
+      assert not argument.startswith('--') or name in used or name in said, f'{server.log_path.name} says nothing of {name}'
+    assert 'temporary flag temporary_flag_for_debugging_enable_late_binding=false is ignored' in said
+  for name in ('XLA_FLAGS', 'JOBSET_NAME', 'LIBTPU_INIT_ARGS', 'TPU_SKIP_MDS_QUERY'):
+    assert f'environment variable {name}=' in workers[0].log()
+  for flag in ('--xla_tpu_from_the_environment=1', '--xla_latency_hiding_scheduler_rerun=2'):
+    assert f'compiler flag {flag} is ignored: the plugin does not know it' in proxy.log()
+
+
+@pytest.mark.parametrize('flags,message', [(['--num_elastic_slices=-1'], 'num_elastic_slices=-1'), (['--virtual_slices=v9:1x1'], "'v9:1x1'"),
+                                           (['--server_port=many'], '--server_port wants an integer')], ids=str)
+def test_a_flag_that_matters_is_checked(deployment, flags, message):
+  proxy = deployment.start_proxy(*flags)
+  assert proxy.process.wait(10) == 1
+  assert message in proxy.log()
+
+
+def test_a_worker_can_name_its_address(deployment):
+  rm = deployment.start_rm()
+  flag = deployment.start_worker(0, 0, '--worker_address=worker-0.example')
+  deployment.start_worker(0, 1, env={'PATHWAYS_WORKER_ADDRESS': 'fd00::7'})
+  rm.wait_for(rf'slice 0 host 0 .*, worker-0.example:{flag.port}\) is ready')
+  rm.wait_for(r'slice 0 host 1 .*, \[fd00::7\]:\d+\) is ready')
+
+
+def test_a_worker_without_a_slice_number_finds_its_place(deployment):
+  """Some manifests tell only TPU_WORKER_ID, or nothing."""
+  rm = deployment.start_rm()
+  nothing = {'MEGASCALE_SLICE_ID': '', 'JOB_COMPLETION_INDEX': ''}
+  deployment.start_worker(0, 0, env={**nothing, 'TPU_WORKER_ID': '1'}).wait_for('this is slice 0 host 1')
+  deployment.start_worker(0, 0, env={**nothing, 'TPU_WORKER_ID': '1'}).wait_for('this is slice 1 host 1')
+  deployment.start_worker(0, 0, env=nothing).wait_for('this is slice 0 host 0')
+  deployment.start_worker(1, 0, env={'JOB_COMPLETION_INDEX': ''}).wait_for('this is slice 1 host 0')
+  rm.wait_for(r'\*\*\* 2/2 Pathways Slices Now Ready')
