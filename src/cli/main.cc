@@ -294,6 +294,15 @@ void AddInstall(CLI::App& app, Invocation& invocation) {
   command->callback([uninstall, &invocation] { invocation.exit_code = Uninstall(*uninstall); });
 }
 
+void AddTopologies(CLI::App& app, Invocation& invocation) {
+  auto options = std::make_shared<TopologiesOptions>();
+  CLI::App* command =
+      app.add_subcommand("topologies", "List the TPU machine types of Kubernetes and the slices that they make");
+  command->add_option("--tpu-type", options->tpu_type, "only this one, e.g. v5p-16, tpuv5:2x2x2");
+  command->add_flag("--json", options->json, "for programs");
+  command->callback([options, &invocation] { invocation.exit_code = Topologies(*options); });
+}
+
 int Main(int argc, char** argv) {
   spdlog::set_level(spdlog::level::err);  // people read this output
   CLI::App app("OpenPathways: clusters of accelerator slices that one JAX process drives.");
@@ -303,15 +312,9 @@ int Main(int argc, char** argv) {
   // As in most commands: the last of several `--port` counts. Inherited by the subcommands.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   Invocation invocation;
-  for (auto add : {AddUp, AddRun, AddStatus, AddLogs, AddDown, AddNotebook, AddInstall, AddWorkload, AddConnect})
+  for (auto add : {AddUp, AddRun, AddStatus, AddLogs, AddDown, AddNotebook, AddInstall, AddWorkload, AddConnect,
+                   AddTopologies})
     add(app, invocation);
-
-  TopologiesOptions topologies;
-  CLI::App* topologies_command =
-      app.add_subcommand("topologies", "List the TPU machine types of Kubernetes and the slices that they make");
-  topologies_command->add_option("--tpu-type", topologies.tpu_type, "only this one, e.g. v5p-16, tpuv5:2x2x2");
-  topologies_command->add_flag("--json", topologies.json, "for programs");
-  topologies_command->callback([&] { code = Topologies(topologies); });
 
   // The command of `run` is not for CLI11 to read: it may look like options and subcommands of ours.
   const auto separator = std::find(argv, argv + argc, std::string_view("--"));
