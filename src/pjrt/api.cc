@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "pjrt/plugin_order.h"
 
 namespace openpathways::pjrt {
 namespace {
@@ -87,6 +88,7 @@ Future<> Api::ToFuture(PJRT_Event* event) const {
   auto ready = MakeArgs<PJRT_Event_IsReady_Args>();
   ready.event = event;
   if (absl::Status status = ToStatus(table_->PJRT_Event_IsReady(&ready)); status.ok() && ready.is_ready) {
+    TakeFromPlugin();
     auto error = MakeArgs<PJRT_Event_Error_Args>();
     error.event = event;
     absl::Status result = ToStatus(table_->PJRT_Event_Error(&error));
@@ -100,6 +102,7 @@ Future<> Api::ToFuture(PJRT_Event* event) const {
   args.event = event;
   args.user_arg = pending;
   args.callback = [](PJRT_Error* error, void* arg) {
+    TakeFromPlugin();
     std::unique_ptr<Pending> pending(static_cast<Pending*>(arg));
     absl::Status status = pending->api.ToStatus(error);
     auto destroy = MakeArgs<PJRT_Event_Destroy_Args>();
@@ -107,6 +110,7 @@ Future<> Api::ToFuture(PJRT_Event* event) const {
     absl::Status destroyed = pending->api.ToStatus(pending->api->PJRT_Event_Destroy(&destroy));
     pending->promise.Set(status.ok() ? destroyed : status);
   };
+  GiveToPlugin();
   if (PJRT_Error* error = table_->PJRT_Event_OnReady(&args)) {  // then the callback never runs
     absl::Status status = ToStatus(error);
     destroy_event(*this, event).IgnoreError();

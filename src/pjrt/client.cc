@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "pjrt/plugin_order.h"
 
 namespace openpathways::pjrt {
 namespace {
@@ -226,7 +227,9 @@ absl::StatusOr<std::unique_ptr<LoadedExecutable>> ClientImpl::Compile(absl::stri
   args.program = &c_program;
   args.compile_options = compile_options.data();
   args.compile_options_size = compile_options.size();
+  GiveToPlugin();
   RETURN_IF_ERROR(api().ToStatus(api()->PJRT_Client_Compile(&args)));
+  TakeFromPlugin();
   return LoadedExecutableImpl::Create(self(), args.executable);
 }
 

@@ -6,6 +6,7 @@
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 #include "pjrt/client.h"
+#include "pjrt/plugin_order.h"
 
 namespace openpathways::pjrt {
 namespace {
@@ -229,6 +230,7 @@ absl::StatusOr<ExecuteResult> LoadedExecutableImpl::Launch(const ExecuteArgs& ar
   execute.output_lists = output_lists.data();
   execute.device_complete_events = events.data();
   const Api& api = client_->api();
+  GiveToPlugin();
   RETURN_IF_ERROR(api.ToStatus(api->PJRT_LoadedExecutable_Execute(&execute)));
 
   ExecuteResult result;

@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "pjrt/completion_threads.h"
 #include "pjrt/plugin.h"
+#include "pjrt/plugin_order.h"
 #include "spdlog/spdlog.h"
 #include "xla/ffi/api/c_api.h"
 
@@ -143,6 +144,7 @@ bool AnswerMetadataQuery(const XLA_FFI_CallFrame& frame) {
 
 XLA_FFI_Error* HandleCall(Slot& slot, XLA_FFI_CallFrame* frame) {
   if (AnswerMetadataQuery(*frame)) return nullptr;
+  TakeFromPlugin();
   std::shared_ptr<const FfiHandler> handler = slot.handler.load();
   auto state = std::make_unique<FfiCall::State>();
   state->api = frame->api;
@@ -161,11 +163,13 @@ XLA_FFI_Error* HandleCall(Slot& slot, XLA_FFI_CallFrame* frame) {
   const uint64_t outer_call = std::exchange(FfiCall::State::call_on_this_thread, state->serial);
   (*handler)(FfiCall(std::move(state)));
   FfiCall::State::call_on_this_thread = outer_call;
+  GiveToPlugin();
   return nullptr;
 }
 
 // Ends the call. Runs what waited for it on this thread, unless the handler has not returned yet.
 void SetResult(const FfiCall::State& state, const absl::Status& status) {
+  GiveToPlugin();
   XLA_FFI_Error* error = nullptr;
   if (status.ok()) {
     XLA_FFI_Future_SetAvailable_Args args{};

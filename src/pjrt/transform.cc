@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "pjrt/plugin.h"
+#include "pjrt/plugin_order.h"
 
 namespace openpathways::pjrt {
 namespace {
@@ -27,6 +28,7 @@ TransformBytes KeepUntilCleanup(std::string bytes, TransformHeader& header) {
 }
 
 void RunTransform(TransformCallbacks* self, TransformArgs* args) {
+  TakeFromPlugin();
   auto* registered = reinterpret_cast<RegisteredTransform*>(self);
   args->header.data = nullptr;
   args->header.cleanup = nullptr;
@@ -34,6 +36,7 @@ void RunTransform(TransformCallbacks* self, TransformArgs* args) {
   args->changed = false;
   absl::StatusOr<std::optional<std::string>> result =
       registered->transform(absl::string_view(args->hlo_module.data, args->hlo_module.size));
+  GiveToPlugin();
   if (!result.ok()) {
     args->header.has_error = true;
     args->header.code = static_cast<PJRT_Error_Code>(result.status().code());
