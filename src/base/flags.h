@@ -1,7 +1,7 @@
 // Command-line flags of the servers, in the style of Pathways' images: `--name=value`, `--name value`, booleans as
-// `--x`, `--nox`, `--x=true`; of a flag that comes twice the last one counts. A flag that we do not know is never fatal:
-// it is logged by name and skipped, because public manifests carry many flags that only mean something on Google's own
-// servers. The environment, which the servers read too, is looked at in the same spirit.
+// `--x`, `--nox`, `--x=true`; of a flag that comes twice the last one counts. A flag that we do not know is never
+// fatal: it is logged by name and skipped, because public manifests carry many flags that only mean something on
+// Google's own servers. The environment, which the servers read too, is looked at in the same spirit.
 #ifndef OPENPATHWAYS_BASE_FLAGS_H_
 #define OPENPATHWAYS_BASE_FLAGS_H_
 

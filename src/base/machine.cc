@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folders of the process's control groups for `controller`, innermost first: of version 2 (one hierarchy for all) and
-// of version 1 (one for each controller). In a container whose /proc still names the groups of the machine only the
+// The folders of the process's control groups for `controller`, innermost first: of version 2 (one hierarchy for all)
+// and of version 1 (one for each controller). In a container whose /proc still names the groups of the machine only the
 // outermost folder exists, and is the container's own.
 std::vector<fs::path> GroupFolders(const std::string& root, absl::string_view controller) {
   std::vector<fs::path> folders;
@@ -51,8 +51,8 @@ int AvailableCpus(const std::string& root, int scheduled) {
   for (const fs::path& folder : GroupFolders(root, "cpu")) {
     int64_t quota = 0, period = 0;
     std::ifstream version2(folder / "cpu.max");
-    if (!(version2 >> quota >> period) && !(ReadNumber(folder / "cpu.cfs_quota_us", quota) &&
-                                            ReadNumber(folder / "cpu.cfs_period_us", period))) {
+    if (!(version2 >> quota >> period) &&
+        !(ReadNumber(folder / "cpu.cfs_quota_us", quota) && ReadNumber(folder / "cpu.cfs_period_us", period))) {
       continue;
     }
     if (quota <= 0 || period <= 0) continue;

@@ -7,8 +7,8 @@
 
 namespace openpathways {
 
-// Processors that the process may run on, or those that its control group's quota is worth (rounded up) if that is less.
-// At least 1.
+// Processors that the process may run on, or those that its control group's quota is worth (rounded up) if that is
+// less. At least 1.
 int AvailableCpus();
 
 // Bytes of memory of the machine, or the limit of the process's control group, or of one around it, if that is less.

@@ -312,8 +312,8 @@ int Main(int argc, char** argv) {
   // As in most commands: the last of several `--port` counts. Inherited by the subcommands.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   Invocation invocation;
-  for (auto add : {AddUp, AddRun, AddStatus, AddLogs, AddDown, AddNotebook, AddInstall, AddWorkload, AddConnect,
-                   AddTopologies})
+  for (auto add :
+       {AddUp, AddRun, AddStatus, AddLogs, AddDown, AddNotebook, AddInstall, AddWorkload, AddConnect, AddTopologies})
     add(app, invocation);
 
   // The command of `run` is not for CLI11 to read: it may look like options and subcommands of ours.

@@ -1,9 +1,9 @@
 #include "cli/server_client.h"
 
 #include "absl/strings/str_cat.h"
-#include "serving/health.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "resource_manager/resource_manager.grpc.pb.h"
+#include "serving/health.grpc.pb.h"
 
 namespace openpathways::cli {
 namespace {

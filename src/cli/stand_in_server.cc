@@ -10,9 +10,9 @@
 
 #include "base/flags.h"
 #include "base/logging.h"
-#include "serving/health.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "resource_manager/worker_registration.h"
+#include "serving/health.grpc.pb.h"
 
 namespace openpathways::cli {
 namespace {

@@ -45,7 +45,8 @@ int PortOf(const std::string& address) {
 class GrpcMembership : public Membership {
  public:
   explicit GrpcMembership(Options options)
-      : options_(std::move(options)), stub_(ResourceManager::NewStub(resource_manager::MakeChannel(options_.resource_manager_address))) {}
+      : options_(std::move(options)),
+        stub_(ResourceManager::NewStub(resource_manager::MakeChannel(options_.resource_manager_address))) {}
 
   ~GrpcMembership() override {
     {

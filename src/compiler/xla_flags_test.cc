@@ -49,7 +49,8 @@ TEST_F(XlaFlagsTest, TheVariableMayNameAFile) {
 }
 
 TEST_F(XlaFlagsTest, WithoutACompilerThereAreNoFlags) {
-  EXPECT_THAT(SetXlaFlags("/no/such/binary", "/no/such/plugin", {"--xla_dump_to=/tmp"}), ElementsAre("--xla_dump_to=/tmp"));
+  EXPECT_THAT(SetXlaFlags("/no/such/binary", "/no/such/plugin", {"--xla_dump_to=/tmp"}),
+              ElementsAre("--xla_dump_to=/tmp"));
   EXPECT_EQ(Environment(), "(not set)");
 }
 

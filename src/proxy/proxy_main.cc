@@ -97,8 +97,10 @@ void LogUnusedEnvironment() {
 void LogSliceFlags(const Flags& flags, const ifrt::DeviceList& devices) {
   const int num_slices = devices.back()->slice + 1;
   if (flags.num_elastic_slices > 0) {
-    spdlog::info("--num_elastic_slices={}: any of the {} slices may be lost, whatever that number says, and the work of "
-                 "the others goes on; a slice that has not come yet is waited for", flags.num_elastic_slices, num_slices);
+    spdlog::info(
+        "--num_elastic_slices={}: any of the {} slices may be lost, whatever that number says, and the work of "
+        "the others goes on; a slice that has not come yet is waited for",
+        flags.num_elastic_slices, num_slices);
     if (flags.num_elastic_slices >= num_slices) {
       spdlog::warn("--num_elastic_slices={} leaves no slice that has to be there: there are {}",
                    flags.num_elastic_slices, num_slices);
@@ -106,8 +108,10 @@ void LogSliceFlags(const Flags& flags, const ifrt::DeviceList& devices) {
   }
   if (flags.virtual_slices.empty()) return;
   if (static_cast<int>(flags.virtual_slices.size()) != num_slices) {
-    spdlog::warn("--virtual_slices={} names {} slices, but clients get all {} of the cluster: choosing some of them is not "
-                 "supported yet", flags.virtual_slices_text, flags.virtual_slices.size(), num_slices);
+    spdlog::warn(
+        "--virtual_slices={} names {} slices, but clients get all {} of the cluster: choosing some of them is not "
+        "supported yet",
+        flags.virtual_slices_text, flags.virtual_slices.size(), num_slices);
     return;
   }
   for (const ifrt::Device* device : devices) {

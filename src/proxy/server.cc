@@ -26,8 +26,7 @@ class GrpcProxyServer : public ProxyServer {
       (*backend)->Ping([answer = std::move(answer)]() mutable { answer(true); });
     });
     // Ready: clients get devices.
-    health_.Set(serving::kReady,
-                [this](serving::HealthService::Answer answer) { answer(service_.backend().ok()); });
+    health_.Set(serving::kReady, [this](serving::HealthService::Answer answer) { answer(service_.backend().ok()); });
   }
   ~GrpcProxyServer() override { Shutdown(); }
 

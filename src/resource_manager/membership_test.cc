@@ -93,8 +93,7 @@ TEST_F(MembershipTest, AnotherNumberOfDevicesIsRefused) {
   const uint64_t id = membership_.Join(Hello(1, 0), "10.0.0.9", now_)->worker_id();
   const absl::Status refused = membership_.Ready(id, Ready(8), now_);
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr("8 devices"), HasSubstr("slice 1 (tpuv5:2x2x2) has 4")));
+  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("8 devices"), HasSubstr("slice 1 (tpuv5:2x2x2) has 4")));
   EXPECT_EQ(SlotOf(1, 0).state(), JOINING);
 }
 

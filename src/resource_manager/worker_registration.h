@@ -31,8 +31,8 @@ class WorkerRegistration {
     std::function<WorkerHeartbeat()> stats;
   };
 
-  // Starts at once. `rm_address` is "host:port", plain HTTP/2; a name is resolved anew for each connection. `hello.previous_worker_id` is filled in here; pid and
-  // hostname too where they are empty.
+  // Starts at once. `rm_address` is "host:port", plain HTTP/2; a name is resolved anew for each connection.
+  // `hello.previous_worker_id` is filled in here; pid and hostname too where they are empty.
   static std::unique_ptr<WorkerRegistration> Start(std::string rm_address, WorkerHello hello, Callbacks callbacks);
 
   virtual ~WorkerRegistration() = default;  // leaves (the RM sees the worker as lost) and joins the threads

@@ -1,5 +1,5 @@
-// gRPC's standard health checking (grpc.health.v1), as Kubernetes' probes and `pathways up` ask it. All servers know two
-// services: "" is alive, "ready" can be used by others.
+// gRPC's standard health checking (grpc.health.v1), as Kubernetes' probes and `pathways up` ask it. All servers know
+// two services: "" is alive, "ready" can be used by others.
 //
 // An answer comes from what is asked about: a check passes through the threads that it vouches for, and if they are
 // stuck there is no answer, which a probe takes for a failure.

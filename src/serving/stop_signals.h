@@ -18,8 +18,8 @@ class StopSignals {
   // Waits for one of them and logs it.
   int Wait() const;
 
-  // For the process that was stopped by `signal`: 128 + signal, as a shell says. Not 0, which would tell Kubernetes that
-  // a worker had done all its work.
+  // For the process that was stopped by `signal`: 128 + signal, as a shell says. Not 0, which would tell Kubernetes
+  // that a worker had done all its work.
   static int ExitCode(int signal) { return 128 + signal; }
 
  private:

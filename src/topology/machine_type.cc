@@ -66,9 +66,8 @@ std::vector<SliceTopology> SlicesOf(const MachineType& machine) {
       for (int c = b; a * b * c <= kMaxChips; c += 4) AddIfLegal(machine, absl::StrCat(a, "x", b, "x", c), slices);
     }
   }
-  std::stable_sort(slices.begin(), slices.end(), [](const SliceTopology& x, const SliceTopology& y) {
-    return x.num_chips() < y.num_chips();
-  });
+  std::stable_sort(slices.begin(), slices.end(),
+                   [](const SliceTopology& x, const SliceTopology& y) { return x.num_chips() < y.num_chips(); });
   return slices;
 }
 

@@ -1,4 +1,5 @@
-// The TPU machines that Google Kubernetes Engine rents, which PathwaysJobs name (`workers[].type`): the hosts of slices.
+// The TPU machines that Google Kubernetes Engine rents, which PathwaysJobs name (`workers[].type`): the hosts of
+// slices.
 #ifndef OPENPATHWAYS_TOPOLOGY_MACHINE_TYPE_H_
 #define OPENPATHWAYS_TOPOLOGY_MACHINE_TYPE_H_
 

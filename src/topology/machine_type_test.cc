@@ -38,12 +38,13 @@ TEST(MachineTypeTest, SlicesOfEachMachine) {
   EXPECT_THAT(TopologiesOf("ct6e-standard-4t"), ElementsAre("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"));
   EXPECT_THAT(TopologiesOf("ct6e-standard-8t"), ElementsAre("2x4"));
   const std::vector<std::string> v4 = TopologiesOf("ct4p-hightpu-4t");
-  for (const char* topology : {"2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "4x4x16", "8x8x8", "8x8x12",
-                               "8x8x16", "4x16x16", "8x16x16"}) {
+  for (const char* topology : {"2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "4x4x16", "8x8x8",
+                               "8x8x12", "8x8x16", "4x16x16", "8x16x16"}) {
     EXPECT_THAT(v4, Contains(topology));
   }
   EXPECT_THAT(TopologiesOf("ct5p-hightpu-4t"), AllOf(Contains("4x4x12"), Contains("16x20x28"), Not(Contains("1x1x1"))));
-  EXPECT_THAT(TopologiesOf("tpu7x-standard-4t"), AllOf(Contains("2x2x1"), Contains("16x24x24"), Not(Contains("1x1x1"))));
+  EXPECT_THAT(TopologiesOf("tpu7x-standard-4t"),
+              AllOf(Contains("2x2x1"), Contains("16x24x24"), Not(Contains("1x1x1"))));
 }
 
 TEST(MachineTypeTest, EverySliceBelongsToItsMachine) {

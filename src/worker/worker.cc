@@ -105,18 +105,16 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const Options& options) {
   std::unique_ptr<Worker> worker(new Worker());
   ASSIGN_OR_RETURN(worker->plugin_, pjrt::Plugin::Load(options.plugin));
   RETURN_IF_ERROR(worker->plugin_->RegisterAsyncHandler("openpathways.collective", HandleCollective));
-  worker->pool_ =
-      std::make_unique<ThreadPool>("bulk", std::max(2, AvailableCpus()));
+  worker->pool_ = std::make_unique<ThreadPool>("bulk", std::max(2, AvailableCpus()));
   ASSIGN_OR_RETURN(worker->transport_, transport::Transport::Create());
-  ASSIGN_OR_RETURN(
-      worker->port_,
-      worker->transport_->Listen(options.port, [worker = worker.get()](transport::ConnectionRef connection) {
-        auto greeter = std::make_shared<Greeter>(worker, std::move(connection));
-        transport::ConnectionCallbacks callbacks;
-        callbacks.on_message = [greeter](transport::Message message) { greeter->OnMessage(std::move(message)); };
-        callbacks.on_closed = [greeter](absl::Status status) { greeter->OnClosed(status); };
-        return callbacks;
-      }, options.on_http2));
+  auto accept = [worker = worker.get()](transport::ConnectionRef connection) {
+    auto greeter = std::make_shared<Greeter>(worker, std::move(connection));
+    transport::ConnectionCallbacks callbacks;
+    callbacks.on_message = [greeter](transport::Message message) { greeter->OnMessage(std::move(message)); };
+    callbacks.on_closed = [greeter](absl::Status status) { greeter->OnClosed(status); };
+    return callbacks;
+  };
+  ASSIGN_OR_RETURN(worker->port_, worker->transport_->Listen(options.port, std::move(accept), options.on_http2));
   return worker;
 }
 
