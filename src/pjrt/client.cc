@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/machine.h"
 #include "base/status.h"
 #include "pjrt/plugin_order.h"
 
@@ -47,7 +47,7 @@ void ReservePoolThreads(const std::map<std::string, Plugin::Option>& options) {
   const auto it = options.find("cpu_device_count");
   if (set_by_person || it == options.end() || !std::holds_alternative<int64_t>(it->second)) return;
   const int64_t needed = 2 * std::get<int64_t>(it->second) + 4;
-  const int64_t threads = std::max<int64_t>(needed, std::thread::hardware_concurrency());
+  const int64_t threads = std::max<int64_t>(needed, AvailableCpus());
   absl::MutexLock lock(&mu);
   setenv(kVariable, std::to_string(threads).c_str(), /*overwrite=*/1);
 }
