@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from kube import CLUSTER, ROOT, Kubernetes, run
+from kube import CLUSTER, PATHWAYS, ROOT, Kubernetes, run
 
 KEEP = os.environ.get('PATHWAYS_TEST_KEEP_CLUSTER')
 
@@ -25,7 +25,7 @@ def kubernetes():
 @pytest.fixture(scope='session')
 def images(kubernetes):
   """The project's images, in the cluster's registry under the names that the install manifest uses."""
-  run([ROOT / 'deploy/images/build'], env=os.environ, timeout=600)
+  run([ROOT / 'deploy/images/build', f'--bin={PATHWAYS.parent}'], env=os.environ, timeout=600)
   for archive in sorted((ROOT / 'build/images').glob('*.tar')):
     if archive.name != 'notebook.tar':
       run([CLUSTER, 'load', archive], env=os.environ)
