@@ -187,19 +187,28 @@ absl::StatusOr<ChildResult> RunChild(const std::vector<std::string>& argv, absl:
 
 int RunInForeground(const std::vector<std::string>& argv,
                     const std::vector<std::pair<std::string, std::string>>& environment) {
+  const std::array<int, 3> signals = {SIGINT, SIGTERM, SIGHUP};
   struct sigaction pass_on = {};
   pass_on.sa_sigaction = PassOn;
   pass_on.sa_flags = SA_SIGINFO | SA_RESTART;
-  const std::array<int, 3> signals = {SIGINT, SIGTERM, SIGHUP};
   std::array<struct sigaction, 3> before = {};
-  for (size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &pass_on, &before[i]);
-  const absl::StatusOr<pid_t> pid = Fork({.argv = argv, .environment = environment});
-  if (!pid.ok()) {
-    std::fprintf(stderr, "pathways: %s\n", std::string(pid.status().message()).c_str());
-    return absl::IsNotFound(pid.status()) ? 127 : 126;
+  // Held back until there is a program to pass them on to.
+  sigset_t held;
+  sigemptyset(&held);
+  for (size_t i = 0; i < signals.size(); ++i) {
+    sigaddset(&held, signals[i]);
+    sigaction(signals[i], &pass_on, &before[i]);
   }
-  foreground = *pid;
-  const int code = WaitFor(*pid);
+  pthread_sigmask(SIG_BLOCK, &held, nullptr);
+  const absl::StatusOr<pid_t> pid = Fork({.argv = argv, .environment = environment});
+  foreground = pid.value_or(0);
+  pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
+  int code = absl::IsNotFound(pid.status()) ? 127 : 126;
+  if (pid.ok()) {
+    code = WaitFor(*pid);
+  } else {
+    std::fprintf(stderr, "pathways: %s\n", std::string(pid.status().message()).c_str());
+  }
   foreground = 0;
   for (size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &before[i], nullptr);
   return code;

@@ -44,8 +44,7 @@ absl::Status KubernetesCluster::Create(const WorkloadRequest& request) {
   }
   CatchInterrupts();
   RETURN_IF_ERROR(CheckBeforeCreate(request.name));
-  ASSIGN_OR_RETURN(const std::string created, kubectl_.Run({"create", "-f", "-", "-o", "json"}, manifest.dump()));
-  const json job = json::parse(created);
+  ASSIGN_OR_RETURN(const json job, kubectl_.RunJson({"create", "-f", "-"}, manifest.dump()));
   const std::vector<std::string> types = InstanceTypes(job);
   std::printf("workload %s is created in namespace %s: %s\n", request.name.c_str(),
               StringAt(job, "/metadata/namespace").c_str(), DescribeSlices(types).c_str());

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -27,6 +28,11 @@ constexpr char kJobSetInstall[] =
     "  kubectl apply --server-side -f "
     "https://github.com/kubernetes-sigs/jobset/releases/download/v0.11.1/manifests.yaml";
 
+constexpr char kImageHint[] =
+    "\nThe nodes must be able to pull the images, or have them: see deploy/images. Say which with --image-repository "
+    "and "
+    "--version.";
+
 // The value of an operator's flag in the manifest.
 absl::StatusOr<std::string> FlagInManifest(const std::string& manifest, const std::string& flag) {
   std::smatch match;
@@ -35,8 +41,7 @@ absl::StatusOr<std::string> FlagInManifest(const std::string& manifest, const st
 }
 
 absl::Status CheckVersion(const Kubectl& kubectl) {
-  ASSIGN_OR_RETURN(const std::string text, kubectl.Run({"version", "-o", "json", "--request-timeout=20s"}));
-  const json version = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  ASSIGN_OR_RETURN(const json version, kubectl.RunJson({"version", "--request-timeout=20s"}));
   const std::string minor_text = StringAt(version, "/serverVersion/minor");  // "29", on some clouds "29+"
   int minor = 0;
   if (!absl::SimpleAtoi(minor_text.substr(0, minor_text.find('+')), &minor)) return absl::OkStatus();  // will be seen
@@ -110,8 +115,9 @@ absl::Status WaitForOperator(const Kubectl& kubectl, absl::Duration timeout) {
     }
     std::fflush(stdout);
     if (absl::Now() > deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("the operator does not run after ", absl::FormatDuration(timeout), ": ", last));
+      return absl::DeadlineExceededError(absl::StrCat("the operator does not run after ", absl::FormatDuration(timeout),
+                                                      ": ", last,
+                                                      absl::StrContains(last, "ImagePull") ? kImageHint : ""));
     }
     for (const absl::Time next = absl::Now() + kPoll; absl::Now() < next && !Interrupted();)
       absl::SleepFor(absl::Milliseconds(50));

@@ -130,11 +130,16 @@ absl::StatusOr<std::string> Kubectl::Run(const std::vector<std::string>& argumen
   return std::move(result->out);
 }
 
+absl::StatusOr<json> Kubectl::RunJson(std::vector<std::string> arguments, absl::string_view input) const {
+  arguments.insert(arguments.end(), {"-o", "json"});
+  ASSIGN_OR_RETURN(const std::string text, Run(arguments, input));
+  return ParseJson(text);
+}
+
 absl::StatusOr<json> Kubectl::Get(std::vector<std::string> arguments) const {
   arguments.insert(arguments.begin(), "get");
-  arguments.insert(arguments.end(), {"-o", "json", kRequestTimeout});
-  ASSIGN_OR_RETURN(const std::string text, Run(arguments));
-  return ParseJson(text);
+  arguments.push_back(kRequestTimeout);
+  return RunJson(std::move(arguments));
 }
 
 absl::StatusOr<std::optional<json>> Kubectl::Find(const std::string& type, const std::string& name) const {

@@ -45,7 +45,10 @@ class Kubectl {
   // it.
   absl::StatusOr<std::string> Run(const std::vector<std::string>& arguments, absl::string_view input = "") const;
 
-  // `kubectl get ARGUMENTS -o json`.
+  // The same with `-o json`, parsed.
+  absl::StatusOr<nlohmann::json> RunJson(std::vector<std::string> arguments, absl::string_view input = "") const;
+
+  // `kubectl get ARGUMENTS`.
   absl::StatusOr<nlohmann::json> Get(std::vector<std::string> arguments) const;
   // The same for one object by name; nothing if there is none.
   absl::StatusOr<std::optional<nlohmann::json>> Find(const std::string& type, const std::string& name) const;

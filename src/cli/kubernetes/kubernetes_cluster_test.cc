@@ -528,6 +528,12 @@ TEST_F(KubernetesTest, ADroppedConnectionIsMadeAgain) {
   WaitForOutput("held until Ctrl-C");
   Release("*port-forward pod/head-1 *");
   WaitForOutput("the connection to pod head-1 was lost: error: lost connection to pod");
+  // The server is away, too, for a moment.
+  const std::string heads =
+      "*get pods -l jobset.sigs.k8s.io/jobset-name=w1,jobset.sigs.k8s.io/replicatedjob-name=pathways-head *";
+  On(heads, {"", "The connection to the server 10.0.0.1:6443 was refused\n", 1});
+  WaitForOutput("cluster test does not answer");
+  On(heads, {ListOf({HeadPod("head-1")})});
   On("*port-forward pod/head-1 *", {"Forwarding from 127.0.0.1:4321 -> 29000\n", "", 1, true});
   WaitForOutput("connected again, to pod head-1");
   EXPECT_THAT(Calls(), HasSubstr("port-forward pod/head-1 4321:29000"));  // the port that clients know
@@ -616,7 +622,7 @@ TEST_F(KubernetesTest, NotebookIsAClient) {
 class InstallTest : public KubernetesTest {
  protected:
   void OnCluster() {
-    On("*version -o json *", {R"({"serverVersion": {"major": "1", "minor": "34+", "gitVersion": "v1.34.2-gke"}})"});
+    On("*version * -o json", {R"({"serverVersion": {"major": "1", "minor": "34+", "gitVersion": "v1.34.2-gke"}})"});
     On("*get customresourcedefinitions jobsets* *", {JobSetCrd(true)});
     On("*get deployments --all-namespaces -l app.kubernetes.io/name=jobset *", {ListOf({kAvailable})});
     On("*apply --server-side *", {"deployment.apps/pathways-job-controller-manager serverside-applied\n"});
@@ -640,9 +646,9 @@ TEST_F(InstallTest, JobSetIsLookedForFirst) {
     EXPECT_EQ(install.code, 1);
     EXPECT_THAT(install.output, HasSubstr(what));
   };
-  On("*version -o json *", {R"({"serverVersion": {"major": "1", "minor": "27", "gitVersion": "v1.27.3"}})"});
+  On("*version * -o json", {R"({"serverVersion": {"major": "1", "minor": "27", "gitVersion": "v1.27.3"}})"});
   refused("is Kubernetes v1.27.3; OpenPathways needs 1.29 or later");
-  On("*version -o json *", {R"({"serverVersion": {"major": "1", "minor": "29"}})"});
+  On("*version * -o json", {R"({"serverVersion": {"major": "1", "minor": "29"}})"});
   On("*get customresourcedefinitions jobsets* *", {});
   refused("JobSet is not installed on cluster test");
   EXPECT_THAT(Output(), HasSubstr("kubectl apply --server-side -f https://"));

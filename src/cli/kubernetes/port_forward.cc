@@ -1,6 +1,7 @@
 #include "cli/kubernetes/port_forward.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -98,7 +99,12 @@ absl::StatusOr<std::unique_ptr<PortForward>> PortForward::Open(const Kubectl& ku
 
 PortForward::PortForward(const Kubectl& kubectl, std::string workload, int port)
     : kubectl_(kubectl.With([this] { return stopping_.load(); })), workload_(std::move(workload)), port_(port) {
+  // Signals are the main thread's: the loop must not catch one before there is somebody to pass it on to.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
   thread_ = std::thread([this] { Loop(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 PortForward::~PortForward() {
@@ -122,13 +128,12 @@ void PortForward::Loop() {
   while (!stopping_) {
     const absl::StatusOr<Head> head = FindHead();
     if (!head.ok()) {
-      absl::MutexLock lock(&mutex_);
-      // A server that has answered before may just be on its way back.
-      const bool final = !connected_ || absl::IsNotFound(head.status()) || absl::IsFailedPrecondition(head.status());
-      if (final) {
+      if (IsFinal(head.status())) {
+        absl::MutexLock lock(&mutex_);
         end_ = head.status();
         return;
       }
+      Report(std::string(head.status().message()));
     } else if (head->pod.empty()) {
       Report(head->missing);
     } else {
@@ -141,6 +146,12 @@ void PortForward::Loop() {
     if (!Sleep(retry)) return;
     retry = std::min(2 * retry, kLastRetry);
   }
+}
+
+// A server that has answered before may just be on its way back.
+bool PortForward::IsFinal(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  return !connected_ || absl::IsNotFound(status) || absl::IsFailedPrecondition(status);
 }
 
 absl::StatusOr<PortForward::Head> PortForward::FindHead() const {

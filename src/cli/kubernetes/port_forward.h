@@ -44,6 +44,7 @@ class PortForward {
   PortForward(const Kubectl& kubectl, std::string workload, int port);
 
   void Loop();
+  bool IsFinal(const absl::Status& status);
   absl::StatusOr<Head> FindHead() const;
   // OK if the workload is there and has not ended.
   absl::Status CheckWorkload() const;

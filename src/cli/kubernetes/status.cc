@@ -90,9 +90,13 @@ absl::Status KubernetesCluster::PrintStatus(const std::string& workload, bool as
   if (!found.ok()) return ExplainUnknownType(found.status(), kubectl_);
   if (!found->has_value()) return NoSuchWorkload(kubectl_, workload);
   const json& job = **found;
-  ASSIGN_OR_RETURN(const json pods, kubectl_.Get({"pods", "-l", absl::StrCat(kJobSetNameLabel, "=", workload)}));
+  // Not everybody may see pods and events; the rest is worth showing all the same.
+  const absl::StatusOr<json> pods = kubectl_.Get({"pods", "-l", absl::StrCat(kJobSetNameLabel, "=", workload)});
+  if (!pods.ok() && !absl::IsPermissionDenied(pods.status())) return pods.status();
   std::vector<PodLine> lines;
-  for (const json& pod : ListAt(pods, "/items")) lines.push_back(Describe(pod));
+  if (pods.ok()) {
+    for (const json& pod : ListAt(*pods, "/items")) lines.push_back(Describe(pod));
+  }
 
   const WorkloadSummary summary = SummarizePathwaysJob(job);
   if (as_json) {
@@ -108,6 +112,7 @@ absl::Status KubernetesCluster::PrintStatus(const std::string& workload, bool as
   if (std::any_of(lines.begin(), lines.end(), [](const PodLine& pod) { return pod.emulated; }))
     std::printf("  emulated chips: the nodes' CPUs do their work\n");
   std::printf("  %s\n", AddressInCluster(job).c_str());
+  if (!pods.ok()) std::printf("  pods: %s\n", std::string(pods.status().message()).c_str());
   if (!lines.empty()) std::printf("\n  %-50s %-6s %-18s %-9s %s\n", "POD", "READY", "STATE", "RESTARTS", "NODE");
   for (const PodLine& pod : lines) {
     std::printf("  %-50s %-6s %-18s %-9lld %s\n", pod.name.c_str(), pod.ready.c_str(), pod.state.c_str(),
@@ -116,7 +121,7 @@ absl::Status KubernetesCluster::PrintStatus(const std::string& workload, bool as
   const absl::StatusOr<json> events =
       kubectl_.Get({"events", absl::StrCat("--field-selector=type=Warning,involvedObject.name=", workload),
                     "--sort-by=.lastTimestamp"});
-  if (events.ok()) PrintWarnings(*events);  // not everybody may read them
+  if (events.ok()) PrintWarnings(*events);
   return absl::OkStatus();
 }
 
