@@ -27,8 +27,8 @@ namespace {
 class Fd {
  public:
   explicit Fd(int fd = -1) : fd_(fd) {}
-  Fd(Fd&& other) : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) {
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
     std::swap(fd_, other.fd_);
     return *this;
   }
@@ -232,7 +232,7 @@ absl::StatusOr<BackgroundChild> BackgroundChild::Start(const std::vector<std::st
   return BackgroundChild(pid, output.read.Release());
 }
 
-BackgroundChild& BackgroundChild::operator=(BackgroundChild&& other) {
+BackgroundChild& BackgroundChild::operator=(BackgroundChild&& other) noexcept {
   std::swap(pid_, other.pid_);
   std::swap(output_fd_, other.output_fd_);
   return *this;

@@ -52,9 +52,9 @@ class LineReader {
 class BackgroundChild {
  public:
   static absl::StatusOr<BackgroundChild> Start(const std::vector<std::string>& argv);
-  BackgroundChild(BackgroundChild&& other)
+  BackgroundChild(BackgroundChild&& other) noexcept
       : pid_(std::exchange(other.pid_, 0)), output_fd_(std::exchange(other.output_fd_, -1)) {}
-  BackgroundChild& operator=(BackgroundChild&& other);
+  BackgroundChild& operator=(BackgroundChild&& other) noexcept;
   ~BackgroundChild() { End(); }
 
   // Standard output and error in one pipe, for poll(); end of file once the program has ended.

@@ -25,7 +25,7 @@ bool IsGkeContextOf(const ClusterFlags& flags, const std::string& context) {
 
 // Empty inside a pod, where kubectl goes by the pod's service account.
 absl::StatusOr<std::string> CurrentContextName(const ClusterFlags& flags) {
-  const absl::StatusOr<std::string> name = CurrentContext(flags.kubeconfig);
+  absl::StatusOr<std::string> name = CurrentContext(flags.kubeconfig);
   if (name.ok() || absl::IsFailedPrecondition(name.status())) return name;
   if (std::getenv("KUBERNETES_SERVICE_HOST") != nullptr) return "";
   return absl::FailedPreconditionError(

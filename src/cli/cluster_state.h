@@ -83,7 +83,7 @@ class ClusterLock {
  public:
   // Waits for another command that holds the lock; `on_wait` is called once if so. CANCELLED if a signal interrupts it.
   static absl::StatusOr<ClusterLock> Acquire(const std::string& lock_path, void (*on_wait)());
-  ClusterLock(ClusterLock&& other) : fd_(std::exchange(other.fd_, -1)) {}
+  ClusterLock(ClusterLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   ~ClusterLock();
 
  private:

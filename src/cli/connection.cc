@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "cli/child.h"
+#include "cli/process.h"
 
 namespace openpathways::cli {
 
@@ -27,9 +28,8 @@ int RunClient(const Connection& connection, const std::vector<std::string>& comm
   const std::vector<std::pair<std::string, std::string>> environment = ClientEnvironment(connection.target);
   if (connection.forward != nullptr) return RunInForeground(command, environment);
   for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-  std::vector<char*> argv;
-  for (const std::string& argument : command) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
+  std::vector<std::string> arguments = command;
+  const std::vector<char*> argv = Pointers(arguments);
   execvp(argv[0], argv.data());
   const int error = errno;
   std::fprintf(stderr, "pathways: cannot run %s: %s\n", argv[0], strerror(error));

@@ -34,7 +34,7 @@ absl::Status TryDown(const DownOptions& options) {
   ASSIGN_OR_RETURN(StateDirectory directory, StateDirectory::FromEnvironment());
   if (!options.all) {
     RETURN_IF_ERROR(StateDirectory::CheckName(options.name));
-    const absl::Status status = StopCluster(directory, options.name);
+    absl::Status status = StopCluster(directory, options.name);
     if (!absl::IsNotFound(status)) return status;
     std::printf("%s\n", std::string(status.message()).c_str());  // as it shall be
     return absl::OkStatus();

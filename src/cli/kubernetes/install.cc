@@ -176,7 +176,7 @@ absl::Status TryUninstall(const UninstallOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<std::string> ConfiguredManifest(std::string manifest, const InstallOptions& options) {
+absl::StatusOr<std::string> ConfiguredManifest(const std::string& manifest, const InstallOptions& options) {
   ASSIGN_OR_RETURN(const std::string repository, FlagInManifest(manifest, "--image-repository"));
   ASSIGN_OR_RETURN(const std::string version, FlagInManifest(manifest, "--default-version"));
   ASSIGN_OR_RETURN(const std::string node_kind, FlagInManifest(manifest, "--default-node-kind"));

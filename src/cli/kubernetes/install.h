@@ -19,7 +19,7 @@ inline constexpr char kOperatorDeployment[] = "pathways-job-controller-manager";
 
 // The manifest with the settings that a person has chosen. REQUIRES: options.version, which an unreleased manifest
 // lacks.
-absl::StatusOr<std::string> ConfiguredManifest(std::string manifest, const InstallOptions& options);
+absl::StatusOr<std::string> ConfiguredManifest(const std::string& manifest, const InstallOptions& options);
 
 // FAILED_PRECONDITION, with what to do, unless there is a JobSet that the operator can work with.
 absl::Status CheckJobSet(const Kubectl& kubectl);

@@ -585,7 +585,7 @@ TEST_F(KubernetesTest, ConnectSaysWhyNot) {
 TEST_F(KubernetesTest, APortThatIsTakenIsNamed) {
   OnRunningWorkload();
   const int port = ChoosePorts(1, {})->front();
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);

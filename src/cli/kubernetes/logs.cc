@@ -83,6 +83,7 @@ absl::Status FollowAll(const std::vector<std::vector<std::string>>& commands) {
   }
   std::vector<LineReader> readers(children.size());
   std::vector<pollfd> fds;
+  fds.reserve(children.size());
   for (const BackgroundChild& child : children) fds.push_back({child.output_fd(), POLLIN, 0});
   for (size_t open = fds.size(); open > 0 && !Interrupted();) {
     constexpr int kPollMs = 200;

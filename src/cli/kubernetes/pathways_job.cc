@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "cli/kubernetes/kubectl.h"
+#include "topology/machine_type.h"
 #include "topology/slice_topology.h"
 
 namespace openpathways::cli {
@@ -31,9 +32,8 @@ std::vector<std::string> SplitArguments(const std::string& text) {
   return absl::StrSplit(text, absl::ByAnyChar(" \t\n"), absl::SkipEmpty());
 }
 
-ordered_json Workers(const WorkloadRequest& request, const SliceTopology& slice) {
-  ordered_json workers = {
-      {"type", slice.machine_type()}, {"topology", slice.topology()}, {"numSlices", request.num_slices}};
+ordered_json Workers(const WorkloadRequest& request, const SliceTopology& slice, const topology::MachineType& machine) {
+  ordered_json workers = {{"type", machine.name}, {"topology", slice.topology()}, {"numSlices", request.num_slices}};
   if (!request.node_kind.empty()) workers["nodeKind"] = request.node_kind;
   if (request.max_slice_restarts.has_value()) workers["maxSliceRestarts"] = *request.max_slice_restarts;
   if (request.termination_grace_period_seconds.has_value())
@@ -161,6 +161,8 @@ absl::StatusOr<ordered_json> PathwaysJobManifest(const WorkloadRequest& request)
   RETURN_IF_ERROR(CheckWorkloadName(request.name));
   absl::StatusOr<SliceTopology> slice = ParseType(request.tpu_type);
   if (!slice.ok()) return AnnotateStatus(slice.status(), "--tpu-type");
+  absl::StatusOr<topology::MachineType> machine = topology::MachineTypeOf(*slice);
+  if (!machine.ok()) return AnnotateStatus(machine.status(), "--tpu-type");
   if (request.num_slices < 1) return absl::InvalidArgumentError("--num-slices must be at least 1");
   if (request.elastic_slices < 0 || request.elastic_slices > request.num_slices)
     return absl::InvalidArgumentError("--elastic-slices, the slices that may be missing, must be 0 to --num-slices");
@@ -168,7 +170,7 @@ absl::StatusOr<ordered_json> PathwaysJobManifest(const WorkloadRequest& request)
 
   ordered_json spec;
   if (request.max_restarts != 0) spec["maxRestarts"] = request.max_restarts;
-  spec["workers"] = ordered_json::array({Workers(request, *slice)});
+  spec["workers"] = ordered_json::array({Workers(request, *slice, *machine)});
   if (!request.gcs_location.empty()) spec["pathwaysDir"] = request.gcs_location;
   spec["controller"] = {{"deploymentMode", "default"}};
   if (request.elastic_slices != 0) spec["controller"]["elasticSlices"] = request.elastic_slices;
@@ -212,7 +214,7 @@ WorkloadSummary SummarizePathwaysJob(const json& job) {
 }
 
 std::string AddressInCluster(const json& job) {
-  if (const std::string address = StringAt(job, "/status/address"); !address.empty()) return address;
+  if (std::string address = StringAt(job, "/status/address"); !address.empty()) return address;
   const std::string name = StringAt(job, "/metadata/name");
   return absl::StrCat("grpc://", name, "-", kHeadJob, "-0-0.", name, ".", StringAt(job, "/metadata/namespace"),
                       ".svc:29000");

@@ -173,6 +173,8 @@ TEST(PathwaysJobManifestTest, MistakesAreNamed) {
   request = Headless();
   request.tpu_type = "v5p-12";
   EXPECT_THAT(ErrorOf(request), AllOf(HasSubstr("--tpu-type"), HasSubstr("v5p-8 v5p-16")));
+  request.tpu_type = "v5litepod-1";
+  EXPECT_THAT(ErrorOf(request), HasSubstr("no machine type"));
   request.tpu_type = "v5p-16,v6e-8";
   EXPECT_THAT(ErrorOf(request), HasSubstr("one type"));
   request = Headless();
