@@ -4,6 +4,8 @@
 
 #include <initializer_list>
 
+#include "absl/time/clock.h"
+
 namespace openpathways::cli {
 namespace {
 volatile sig_atomic_t interrupted = 0;
@@ -17,5 +19,11 @@ void CatchInterrupts() {
 }
 
 bool Interrupted() { return interrupted != 0; }
+
+bool SleepUnlessInterrupted(absl::Duration duration) {
+  for (const absl::Time end = absl::Now() + duration; absl::Now() < end && !Interrupted();)
+    absl::SleepFor(absl::Milliseconds(50));
+  return !Interrupted();
+}
 
 }  // namespace openpathways::cli

@@ -90,11 +90,17 @@ std::string Age(absl::Time created) {
   return absl::StrCat(std::max<int64_t>(0, age / absl::Seconds(1)), "s");
 }
 
+// A line of a table is no place for a story: `workload status` tells it.
+std::string Clip(const std::string& message) {
+  constexpr size_t kLongest = 100;
+  return message.size() <= kLongest ? message : absl::StrCat(message.substr(0, kLongest), "...");
+}
+
 void PrintTable(const std::vector<WorkloadSummary>& workloads) {
   std::printf("%-24s %-16s %-10s %-14s %-5s %s\n", "NAME", "SLICES", "STATUS", "READY", "AGE", "MESSAGE");
   for (const WorkloadSummary& w : workloads) {
     std::printf("%-24s %-16s %-10s %-14s %-5s %s\n", w.name.c_str(), w.slices.c_str(), PhaseName(w.phase),
-                w.ready.c_str(), Age(w.created).c_str(), w.message.c_str());
+                w.ready.c_str(), Age(w.created).c_str(), Clip(w.message).c_str());
   }
 }
 

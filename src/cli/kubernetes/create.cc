@@ -1,6 +1,7 @@
 // Creates a workload on Kubernetes.
 #include <cstdio>
 #include <fstream>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -24,13 +25,30 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
   return file ? absl::OkStatus() : absl::PermissionDeniedError(absl::StrCat("cannot write ", path));
 }
 
-// "Running: 2/2 slices: message"
-std::string OneLine(const WorkloadSummary& summary) {
-  std::string line = PhaseName(summary.phase);
-  if (!summary.ready.empty()) absl::StrAppend(&line, ", ", summary.ready, " ready");
-  if (!summary.message.empty()) absl::StrAppend(&line, ": ", summary.message);
-  return line;
+// "Running, 2/2 slices ready"
+std::string StateOf(const WorkloadSummary& summary) {
+  return absl::StrCat(PhaseName(summary.phase),
+                      summary.ready.empty() ? "" : absl::StrCat(", ", summary.ready, " ready"));
 }
+
+// Prints what changes. A message that comes and goes, such as an image's that is tried again, is told once.
+class Progress {
+ public:
+  void Tell(const WorkloadSummary& summary) {
+    const std::string state = StateOf(summary);
+    const bool new_message = told_.insert(summary.message).second;
+    if (state == state_ && !new_message) return;
+    state_ = state;
+    std::printf("%5.0f s  %s%s\n", absl::ToDoubleSeconds(absl::Now() - start_), state.c_str(),
+                new_message && !summary.message.empty() ? absl::StrCat(": ", summary.message).c_str() : "");
+    std::fflush(stdout);
+  }
+
+ private:
+  const absl::Time start_ = absl::Now();
+  std::string state_;
+  std::set<std::string> told_;
+};
 
 }  // namespace
 
@@ -82,17 +100,12 @@ absl::Status KubernetesCluster::CheckBeforeCreate(const std::string& workload) c
 absl::Status KubernetesCluster::WaitUntilRunning(const std::string& workload, absl::Duration timeout) const {
   constexpr absl::Duration kPoll = absl::Seconds(1);
   const absl::Time start = absl::Now();
-  std::string last;
+  Progress progress;
   while (true) {
     ASSIGN_OR_RETURN(const std::optional<json> job, kubectl_.Find(kPathwaysJobType, workload));
     if (!job.has_value()) return absl::AbortedError(absl::StrCat("workload ", workload, " was deleted"));
     const WorkloadSummary summary = SummarizePathwaysJob(*job);
-    const std::string line = OneLine(summary);
-    if (line != last) {
-      std::printf("%5.0f s  %s\n", absl::ToDoubleSeconds(absl::Now() - start), line.c_str());
-      std::fflush(stdout);
-      last = line;
-    }
+    progress.Tell(summary);
     switch (summary.phase) {
       case WorkloadPhase::kRunning:
       case WorkloadPhase::kCompleted:
@@ -104,13 +117,11 @@ absl::Status KubernetesCluster::WaitUntilRunning(const std::string& workload, ab
         break;
     }
     if (absl::Now() - start > timeout) {
-      return absl::DeadlineExceededError(absl::StrCat("workload ", workload, " does not run after ",
-                                                      absl::FormatDuration(timeout), "; it is left as it is (", last,
-                                                      ")"));
+      return absl::DeadlineExceededError(absl::StrCat(
+          "workload ", workload, " does not run after ", absl::FormatDuration(timeout), "; it is left as it is (",
+          StateOf(summary), summary.message.empty() ? "" : ": ", summary.message, ")"));
     }
-    for (const absl::Time next = absl::Now() + kPoll; absl::Now() < next && !Interrupted();)
-      absl::SleepFor(absl::Milliseconds(50));
-    if (Interrupted())
+    if (!SleepUnlessInterrupted(kPoll))
       return absl::CancelledError(absl::StrCat("interrupted; workload ", workload, " is left as it is"));
   }
 }

@@ -119,9 +119,7 @@ absl::Status WaitForOperator(const Kubectl& kubectl, absl::Duration timeout) {
                                                       ": ", last,
                                                       absl::StrContains(last, "ImagePull") ? kImageHint : ""));
     }
-    for (const absl::Time next = absl::Now() + kPoll; absl::Now() < next && !Interrupted();)
-      absl::SleepFor(absl::Milliseconds(50));
-    if (Interrupted()) return absl::CancelledError("interrupted; what was applied stays");
+    if (!SleepUnlessInterrupted(kPoll)) return absl::CancelledError("interrupted; what was applied stays");
   }
 }
 
