@@ -53,6 +53,13 @@ class Server:
       text = response.read()
     return json.loads(text) if text else None
 
+  def answers(self):
+    """Whether the server takes requests yet."""
+    try:
+      return bool(self.request('GET', '/api')['version'])
+    except OSError:
+      return False
+
   def execute(self, cells, timeout=120):
     """Runs cells in a kernel of their own; returns what each one printed. A cell that raises fails the test."""
     kernel = self.request('POST', '/api/kernels', {'name': 'python3'})['id']

@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -102,17 +103,15 @@ def test_on_this_machine(job):
   jupyter_bin = os.environ.get('PATHWAYS_NOTEBOOK_VENV')
   env = dict(job.env, PATH=f'{jupyter_bin}/bin:{job.env["PATH"]}') if jupyter_bin else job.env
   context = job.kubectl('config', 'current-context').strip()
-  process = subprocess.Popen([PATHWAYS, 'notebook', f'--workload={NAME}', f'--cluster={context}', f'--port={port}',
+  output = tempfile.TemporaryFile('w+')
+  process = subprocess.Popen([PATHWAYS, 'notebook', f'--workload={NAME}', f'--cluster={context}', f'--port={port}', '--proxy-port=0', '--',
                               '--no-browser', '--allow-root', '--IdentityProvider.token=secret'],
-                             env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                             env=env, text=True, stdout=output, stderr=subprocess.STDOUT)
   try:
-    seen = ''
-    for line in process.stdout:
-      seen += line
-      if f'127.0.0.1:{port}/lab' in line:
-        break
-    assert process.poll() is None, seen
-    check_cells(Server(port, 'secret'))
+    server = Server(port, 'secret')
+    until(lambda: server.answers() or process.poll() is not None, 90, 'JupyterLab to answer')
+    assert process.poll() is None, output.seek(0) or output.read()
+    check_cells(server)
   finally:
     process.terminate()
     process.wait(30)
