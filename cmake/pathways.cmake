@@ -16,6 +16,8 @@ function(pathways_library name)
   target_include_directories(openpathways_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   if(PATHWAYS_SANITIZER)
     set_target_properties(openpathways_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    # A unity file includes the sources, so their anonymous namespaces look like those of a header.
+    target_compile_options(openpathways_${name} PRIVATE -Wno-subobject-linkage)
   endif()
   add_library(pathways::${name} ALIAS openpathways_${name})
 endfunction()
