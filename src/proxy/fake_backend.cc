@@ -21,7 +21,10 @@ struct FakeBackend::Cluster {
 class FakeExecutable : public ifrt::LoadedExecutable {
  public:
   FakeExecutable(FakeBackend* backend, ifrt::DeviceList devices) : backend_(backend), devices_(std::move(devices)) {
-    ++backend_->live_executables_;
+    {
+      absl::MutexLock lock(&backend_->executables_mu_);
+      ++backend_->executables_;
+    }
     program_.set_name("jit_f");
     for (int i = 0; i < 2; ++i) FillArray(*program_.add_parameters());
     FillArray(*program_.add_results());
@@ -31,7 +34,10 @@ class FakeExecutable : public ifrt::LoadedExecutable {
     (*program_.mutable_cost_analysis())["flops"] = 4;
     specs_.push_back({ifrt::DType::kF32, {4}, ifrt::Sharding::SingleDevice(devices_[0], "")});
   }
-  ~FakeExecutable() override { --backend_->live_executables_; }
+  ~FakeExecutable() override {
+    absl::MutexLock lock(&backend_->executables_mu_);
+    --backend_->executables_;
+  }
 
   const compiler::Program& program() const override { return program_; }
   const ifrt::DeviceList& devices() const override { return devices_; }
@@ -127,6 +133,13 @@ int FakeBackend::WaitClients(int clients) {
   auto reached = [this, clients]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return clients_ == clients; };
   mu_.AwaitWithTimeout(absl::Condition(&reached), absl::Seconds(30));
   return clients_;
+}
+
+int FakeBackend::WaitExecutables(int executables) {
+  absl::MutexLock lock(&executables_mu_);
+  auto reached = [this, executables]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return executables_ == executables; };
+  executables_mu_.AwaitWithTimeout(absl::Condition(&reached), absl::Seconds(30));
+  return executables_;
 }
 
 std::weak_ptr<ifrt::Array> FakeBackend::last_output() const {

@@ -49,7 +49,8 @@ class FakeBackend : public ifrt::Backend {
   std::atomic<bool> hold_compiles = false;
   void FinishCompiles();
 
-  int live_executables() const { return live_executables_; }
+  // Waits for that many executables to be left (a request that has been answered may still hold one); how many are.
+  int WaitExecutables(int executables);
   int WaitClients(int clients);
   // Waits until nothing but the test holds the array.
   std::weak_ptr<ifrt::Array> last_output() const;
@@ -92,7 +93,8 @@ class FakeBackend : public ifrt::Backend {
   std::vector<std::unique_ptr<ifrt::Device>> storage_;
   ifrt::DeviceList devices_;
   std::unique_ptr<Cluster> cluster_;
-  std::atomic<int> live_executables_ = 0;
+  absl::Mutex executables_mu_;
+  int executables_ ABSL_GUARDED_BY(executables_mu_) = 0;
   std::atomic<int32_t> next_device_id_ = 144;
 
   mutable absl::Mutex mu_;

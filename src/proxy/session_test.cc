@@ -200,7 +200,7 @@ TEST_F(SessionTest, CompileExecuteAndLookAtItAll) {
   destruct.mutable_loaded_executable_destruct_request()->set_loaded_executable_handle(
       compile.loaded_executable_handle());
   EXPECT_EQ(Code(client->Call(destruct)), error::OK);
-  EXPECT_EQ(backend_.live_executables(), 0);
+  EXPECT_EQ(backend_.WaitExecutables(0), 0);
   EXPECT_EQ(Code(client->Call(destruct)), error::NOT_FOUND);
 }
 
@@ -503,11 +503,11 @@ TEST_F(SessionTest, ASessionTakesEverythingWithIt) {
     client->Call(ExecuteRequest(executable, {1, 2}, {3}));
     output = backend_.last_output();
     EXPECT_FALSE(output.expired());
-    EXPECT_EQ(backend_.live_executables(), 1);
+    EXPECT_EQ(backend_.WaitExecutables(1), 1);
   }
   EXPECT_EQ(backend_.WaitClients(0), 0);
   EXPECT_TRUE(output.expired());
-  EXPECT_EQ(backend_.live_executables(), 0);
+  EXPECT_EQ(backend_.WaitExecutables(0), 0);
   EXPECT_EQ(server_->sessions().size(), 0);
 }
 
@@ -519,9 +519,9 @@ TEST_F(SessionTest, ACompileThatEndsAfterItsSessionLeavesNothing) {
     client->Call(ReadyRequest({}));
   }
   EXPECT_EQ(backend_.WaitClients(0), 0);
-  EXPECT_EQ(backend_.live_executables(), 1);
+  EXPECT_EQ(backend_.WaitExecutables(1), 1);
   backend_.FinishCompiles();
-  EXPECT_EQ(backend_.live_executables(), 0);
+  EXPECT_EQ(backend_.WaitExecutables(0), 0);
 }
 
 TEST_F(SessionTest, HalfCloseEndsASessionWithOk) {
