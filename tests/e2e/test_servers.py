@@ -3,12 +3,13 @@ import contextlib
 import re
 import signal
 import socket
+import subprocess
 import time
 
 import pytest
 
 import client_process
-from cluster import wait_until
+from cluster import SLOW, wait_until
 from servers import Deployment
 from test_failures import program
 
@@ -66,11 +67,16 @@ def test_a_waiting_client_can_be_interrupted(deployment):
       except KeyboardInterrupt:
         say('interrupted')
         raise
-      ''')) as client:
+      '''), PYTHONFAULTHANDLER='1') as client:
     client.wait_for('waiting', 60)
     time.sleep(1)
     client.process.send_signal(signal.SIGINT)
-    assert client.process.wait(10) != 0, client.output()
+    try:
+      assert client.process.wait(30 * SLOW) != 0, client.output()
+    except subprocess.TimeoutExpired:
+      client.process.send_signal(signal.SIGABRT)  # Python's fault handler prints where each thread is
+      client.process.wait()
+      raise AssertionError(client.output()) from None
   for place in ((0, 0), (0, 1), (1, 0), (1, 1)):
     deployment.start_worker(*place)
   assert 'done' in client_process.run(deployment, WORK, seconds=60)
