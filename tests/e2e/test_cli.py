@@ -140,7 +140,7 @@ def test_damaged_state_file(small, content):
   assert status.stdout.strip()
   done = try_up(small)
   assert done.returncode == 0, done.stdout
-  assert len(pids(small)) == 4  # resource manager, proxy and its compiler, worker
+  wait_until(lambda: len(pids(small)) == 4, 10, 'resource manager, proxy and its compiler, worker')
 
 
 def test_clusters_side_by_side(make_cluster):

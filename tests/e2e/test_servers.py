@@ -59,6 +59,8 @@ def test_a_waiting_client_can_be_interrupted(deployment):
   deployment.start_rm()
   deployment.start_proxy().wait_for('IFRT proxy server started')
   with client_process.Client(deployment, program('''
+      import signal
+      signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with it ignored
       y = spmd.put(np.ones((16, 1 << 18), np.float32), everything)
       z = summing(everything)(y)
       say('waiting')
