@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -99,15 +100,24 @@ def start(root, image, *arguments, environment=()):
       stderr=subprocess.STDOUT, text=True)
 
 
+def end(process):
+  """Kills what `start` has started: the namespace's first process, with which all others in it end. The user that it has
+  changed to has undone --kill-child."""
+  for child in pathlib.Path(f'/proc/{process.pid}/task/{process.pid}/children').read_text().split():
+    os.kill(int(child), signal.SIGKILL)
+  process.kill()
+
+
 @contextlib.contextmanager
 def running(process):
-  alarm = threading.Timer(120, process.kill)  # then whoever reads its output sees the end
+  alarm = threading.Timer(120, end, [process])  # then whoever reads its output sees the end
   alarm.start()
   try:
     yield process
   finally:
     alarm.cancel()
-    process.kill()
+    if process.poll() is None:
+      end(process)
     process.wait()
 
 

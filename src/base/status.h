@@ -22,15 +22,15 @@ absl::Status AnnotateStatus(const absl::Status& status, absl::string_view contex
 #define PATHWAYS_CONCAT(a, b) PATHWAYS_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function if `expr` is not OK.
-#define RETURN_IF_ERROR(expr)                            \
-  do {                                                   \
+#define RETURN_IF_ERROR(expr)                                                                 \
+  do {                                                                                        \
     if (absl::Status pathways_status = (expr); !pathways_status.ok()) return pathways_status; \
   } while (false)
 
 // ASSIGN_OR_RETURN(auto x, StatusOrExpression());
 #define ASSIGN_OR_RETURN(lhs, expr) ASSIGN_OR_RETURN_IMPL(PATHWAYS_CONCAT(pathways_statusor_, __LINE__), lhs, expr)
-#define ASSIGN_OR_RETURN_IMPL(tmp, lhs, expr)   \
-  auto tmp = (expr);                            \
+#define ASSIGN_OR_RETURN_IMPL(tmp, lhs, expr)    \
+  auto tmp = (expr);                             \
   if (!tmp.ok()) return std::move(tmp).status(); \
   lhs = *std::move(tmp)
 

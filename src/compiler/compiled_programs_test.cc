@@ -62,7 +62,8 @@ TEST_P(CompiledProgramTest, RunsOverTwoWorkers) {
   const std::vector<TestCluster::Place> places = {{1, 0}, {0, 1}, {1, 1}, {0, 0}};
   const std::vector<std::vector<int>> logical = {{1, 3}, {0, 2}};  // of each worker, ascending
   const auto [inputs, outputs] = hlo::ReadCapturedValues(GetParam());
-  CompiledProgramRef compiled = Compile(hlo::ReadCapturedFile(absl::StrCat(GetParam(), ".mlirbc")), Options(1, kDevices));
+  CompiledProgramRef compiled =
+      Compile(hlo::ReadCapturedFile(absl::StrCat(GetParam(), ".mlirbc")), Options(1, kDevices));
   ASSERT_NE(compiled, nullptr);
   ASSERT_EQ(compiled->program.parameters_size(), inputs[0].size());
   ASSERT_EQ(compiled->program.results_size(), outputs[0].size());

@@ -1,5 +1,6 @@
-// Tells the thread sanitizer what it cannot see: plugins are not built with it, so the order that they make (what is given
-// to a plugin happens before what the plugin then calls) has to be said where our code meets them. Elsewhere: nothing.
+// Tells the thread sanitizer what it cannot see: plugins are not built with it, so the order that they make (what is
+// given to a plugin happens before what the plugin then calls) has to be said where our code meets them. Elsewhere:
+// nothing.
 #ifndef OPENPATHWAYS_PJRT_PLUGIN_ORDER_H_
 #define OPENPATHWAYS_PJRT_PLUGIN_ORDER_H_
 

@@ -30,14 +30,13 @@ TEST(RoleTest, ResourceManagerInEverySpelling) {
 }
 
 TEST(RoleTest, WorkerByDefault) {
-  for (const std::vector<const char*>& arguments :
-       {std::vector<const char*>{},
-        {"--server_port=29005", "--resource_manager_address=head:29001"},
-        {"--node_type=worker"},
-        {"--node_type="},
-        {"--node_type"},
-        {"--node_types=resource_manager"},
-        {"--my_node_type=resource_manager"}}) {
+  for (const std::vector<const char*>& arguments : {std::vector<const char*>{},
+                                                    {"--server_port=29005", "--resource_manager_address=head:29001"},
+                                                    {"--node_type=worker"},
+                                                    {"--node_type="},
+                                                    {"--node_type"},
+                                                    {"--node_types=resource_manager"},
+                                                    {"--my_node_type=resource_manager"}}) {
     absl::StatusOr<std::string> binary = Binary(arguments);
     ASSERT_TRUE(binary.ok()) << binary.status();
     EXPECT_EQ(*binary, "pathways_worker");
