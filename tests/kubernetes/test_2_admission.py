@@ -41,7 +41,6 @@ def test_no_slices(installed):
     ({'max_restarts': 7}, 'maxRestarts is immutable'),
 ])
 def test_immutable_fields(installed, change, message):
-  # Nothing of it need ever run: the job is suspended by having no node that it fits on, and deleted at once.
   installed.apply(headless('immutable'))
   try:
     assert message in refused(installed, headless('immutable', **change))

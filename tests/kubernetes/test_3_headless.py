@@ -1,5 +1,4 @@
 """The user's document, step by step: a headless workload, the three ways to connect to it, faults, deleting it."""
-import os
 import re
 import subprocess
 import sys
@@ -7,7 +6,7 @@ import textwrap
 
 import pytest
 
-from kube import CLUSTER, NAMESPACE, Failed, headless, role, until
+from kube import CLUSTER, NAMESPACE, headless, until
 
 NAME = 'pathways-user'
 LOAD_BALANCER = f'''
@@ -167,7 +166,7 @@ def test_a_deleted_worker_comes_back(job, target):
 def test_a_deleted_head_restarts_the_job(job, target):
   """Clients see an error at once, and the next ones connect as before."""
   program = textwrap.dedent('''
-      import sys, time
+      import os, sys, time
       import pathwaysutils
       pathwaysutils.initialize()
       import jax, jax.numpy as jnp
@@ -184,7 +183,6 @@ def test_a_deleted_head_restarts_the_job(job, target):
           time.sleep(0.05)
       except Exception as error:
         print('error after the head went:', type(error).__name__, str(error)[:200], flush=True)
-        import os
         os._exit(0)
       os._exit(3)
       ''')

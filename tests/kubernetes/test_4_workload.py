@@ -4,7 +4,7 @@ import sys
 import pytest
 import yaml
 
-from kube import NOTEBOOK, Failed, check_devices, FIRST_CLIENT
+from kube import FIRST_CLIENT, NOTEBOOK, Failed, check_devices
 
 NAME = 'launched'
 

@@ -1,16 +1,14 @@
 """The document's notebooks: as the main container of the head pod, as a Job of its own, and on the user's machine."""
 import os
-import re
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 
 import pytest
 
 from jupyter import CONNECT, HELLO_WORLD, TWO_SLICES, Server, token_from
-from kube import PATHWAYS, check_devices, headless, run, until
+from kube import PATHWAYS, check_devices, run, until
 
 NAME = 'with-notebook'
 SEPARATE = '''
@@ -59,8 +57,8 @@ def check_cells(server, *before):
 
 def test_in_the_head_pod(job):
   pod = job.head_pod(NAME)
-  ready = job.get('pod', pod)['status']
-  token = token_of(job, pod, '-c', next(c['name'] for c in ready['containerStatuses']))
+  container = job.get('pod', pod)['status']['containerStatuses'][0]['name']
+  token = token_of(job, pod, '-c', container)
   with job.port_forward(f'pod/{pod}', 8888) as port:
     # The container has the address already: the cell that sets it is not needed, and does no harm.
     check_cells(Server(port, token))
@@ -83,7 +81,7 @@ def test_in_a_job_of_its_own(job):
 def test_in_a_browser(job, screenshots):
   """JupyterLab's own page loads in Chromium, through the port-forward, and shows the launcher."""
   browser = shutil.which('chromium')
-  assert browser, 'the package chromium is missing: ./dev setup-kubernetes installs it'
+  assert browser, 'the package chromium is missing: ./dev kubernetes installs it'
   pod = job.head_pod(NAME)
   container = job.get('pod', pod)['status']['containerStatuses'][0]['name']
   token = token_of(job, pod, '-c', container)
