@@ -1,6 +1,5 @@
 // The command line as a person uses it: the real `pathways` and resource manager, with stand-ins for the other servers.
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -12,6 +11,7 @@
 #include "cli/cluster_state.h"
 #include "cli/launcher.h"
 #include "cli/process.h"
+#include "cli/shell_command.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -52,19 +52,13 @@ class CommandsTest : public ::testing::Test {
 
   // Starts `pathways ARGUMENTS`, with the output going to a file.
   pid_t Start(const std::string& arguments, const std::string& environment = "") {
-    const std::string command = absl::StrCat("XDG_STATE_HOME=", folder_, " ", environment, " exec ", folder_,
-                                             "/bin/pathways ", arguments, " >", folder_, "/output 2>&1 </dev/null");
-    const pid_t pid = fork();
-    if (pid == 0) {
-      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-      _exit(127);
-    }
-    return pid;
+    const std::string command =
+        absl::StrCat("XDG_STATE_HOME=", folder_, " ", environment, " exec ", folder_, "/bin/pathways ", arguments);
+    return StartShellCommand(command, folder_ + "/output");
   }
   Outcome Finish(pid_t pid) {
-    int status = 0;
-    waitpid(pid, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, TailOfFile(folder_ + "/output", 1000)};
+    const int code = WaitForExit(pid);
+    return {code, TailOfFile(folder_ + "/output", 1000)};
   }
   Outcome Pathways(const std::string& arguments, const std::string& environment = "") {
     return Finish(Start(arguments, environment));

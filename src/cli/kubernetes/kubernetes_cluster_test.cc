@@ -2,7 +2,6 @@
 #include <arpa/inet.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -15,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "cli/launcher.h"
 #include "cli/process.h"
+#include "cli/shell_command.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -171,21 +171,15 @@ class KubernetesTest : public ::testing::Test {
   }
 
   pid_t Start(const std::string& arguments, const std::string& environment = "") {
-    const std::string command = absl::StrCat("export PATH=", folder_, "/bin:$PATH FAKE_KUBECTL=", folder_,
-                                             " XDG_STATE_HOME=", folder_, " VIRTUAL_ENV= ", environment, "; exec ",
-                                             PATHWAYS_BINARY, " ", arguments, " >", folder_, "/output 2>&1 </dev/null");
+    const std::string command =
+        absl::StrCat("export PATH=", folder_, "/bin:$PATH FAKE_KUBECTL=", folder_, " XDG_STATE_HOME=", folder_,
+                     " VIRTUAL_ENV= ", environment, "; exec ", PATHWAYS_BINARY, " ", arguments);
     fs::remove(folder_ + "/output");
-    const pid_t pid = fork();
-    if (pid == 0) {
-      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-      _exit(127);
-    }
-    return pid;
+    return StartShellCommand(command, folder_ + "/output");
   }
   Outcome Finish(pid_t pid) {
-    int status = 0;
-    waitpid(pid, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), Output()};
+    const int code = WaitForExit(pid);
+    return {code, Output()};
   }
   Outcome Pathways(const std::string& arguments, const std::string& environment = "") {
     return Finish(Start(arguments, environment));
