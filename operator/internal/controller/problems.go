@@ -113,6 +113,18 @@ func requestsOf(pod *corev1.Pod) string {
 	return fmt.Sprintf("%d.%03d CPUs and %d MiB of memory", cpu/1000, cpu%1000, memory>>20)
 }
 
+// imageSource says where the user can change the image of a container.
+func imageSource(container string) string {
+	switch container {
+	case jobset.RMContainer, jobset.ProxyContainer, jobset.WorkerContainer:
+		return "the operator's --image-repository and spec.pathwaysVersion, or from customComponents[].image"
+	case jobset.SidecarName:
+		return "customComponents[].image"
+	default:
+		return "controller.template"
+	}
+}
+
 func containerProblem(pod *corev1.Pod, status *corev1.ContainerStatus, now time.Time) *problem {
 	where := fmt.Sprintf("container %s of pod %s", status.Name, pod.Name)
 	if waiting := status.State.Waiting; waiting != nil {
@@ -120,8 +132,8 @@ func containerProblem(pod *corev1.Pod, status *corev1.ContainerStatus, now time.
 		case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
 			"RegistryUnavailable", "SignatureValidationFailed":
 			return &problem{reasonImagePull, fmt.Sprintf("the image %s of %s cannot be pulled (%s: %s): check that it exists and "+
-				"that the node may pull it; its name comes from the operator's --image-repository and spec.pathwaysVersion, or "+
-				"from customComponents[].image", imageOf(pod, status.Name), where, waiting.Reason, waiting.Message)}
+				"that the node may pull it; its name comes from %s", imageOf(pod, status.Name), where, waiting.Reason,
+				waiting.Message, imageSource(status.Name))}
 		case "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError",
 			"PostStartHookError":
 			return &problem{reasonCannotStart, fmt.Sprintf("%s cannot be started (%s: %s): see kubectl describe pod -n %s %s",

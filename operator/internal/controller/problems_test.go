@@ -56,10 +56,13 @@ func TestPodProblem(t *testing.T) {
 		reason string
 		words  string
 	}{
-		"healthy":            {func(*corev1.Pod) {}, "", ""},
-		"creating":           {container(corev1.ContainerStatus{State: waiting("ContainerCreating")}), "", ""},
-		"image":              {container(corev1.ContainerStatus{State: waiting("ErrImagePull")}), "ImagePullFailed", "image:1"},
-		"image never":        {container(corev1.ContainerStatus{State: waiting("ErrImageNeverPull")}), "ImagePullFailed", "--image-repository"},
+		"healthy":     {func(*corev1.Pod) {}, "", ""},
+		"creating":    {container(corev1.ContainerStatus{State: waiting("ContainerCreating")}), "", ""},
+		"image":       {container(corev1.ContainerStatus{State: waiting("ErrImagePull")}), "ImagePullFailed", "image:1"},
+		"image never": {container(corev1.ContainerStatus{State: waiting("ErrImageNeverPull")}), "ImagePullFailed", "--image-repository"},
+		"user's image": {func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: waiting("ErrImagePull")}}
+		}, "ImagePullFailed", "controller.template"},
 		"configuration":      {container(corev1.ContainerStatus{State: waiting("CreateContainerConfigError")}), "ContainerCannotStart", "so it says"},
 		"node too small":     {unschedulable("0/1 nodes are available: 1 Insufficient cpu."), "Unschedulable", "1.500 CPUs and 2048 MiB"},
 		"no such node":       {unschedulable("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."), "Unschedulable", "cloud.google.com/gke-tpu-topology=2x2x2"},
