@@ -6,6 +6,7 @@
 #ifndef OPENPATHWAYS_BASE_FUTURE_H_
 #define OPENPATHWAYS_BASE_FUTURE_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -30,6 +31,7 @@ struct State {
   using Callback = absl::AnyInvocable<void(const Result<T>&)>;
   std::mutex mu;
   std::condition_variable set;
+  std::atomic<bool> ready{false};   // `result` is there, and may be read without the lock
   std::optional<Result<T>> result;  // never changes once set
   std::vector<Callback> callbacks;
 };
@@ -44,22 +46,21 @@ class Future {
   // An already resolved future.
   explicit Future(Result result) : state_(std::make_shared<future_internal::State<T>>()) {
     state_->result.emplace(std::move(result));
+    state_->ready.store(true, std::memory_order_release);
   }
 
-  bool IsReady() const {
-    std::lock_guard lock(state_->mu);
-    return state_->result.has_value();
-  }
+  bool IsReady() const { return state_->ready.load(std::memory_order_acquire); }
 
   // Blocks the calling thread. Not for threads that serve others.
   const Result& Await() const {
+    if (IsReady()) return *state_->result;
     std::unique_lock lock(state_->mu);
     state_->set.wait(lock, [this] { return state_->result.has_value(); });
     return *state_->result;
   }
 
   void OnReady(Callback callback) const {
-    {
+    if (!IsReady()) {
       std::lock_guard lock(state_->mu);
       if (!state_->result.has_value()) {
         state_->callbacks.push_back(std::move(callback));
@@ -102,6 +103,7 @@ class Promise {
       std::lock_guard lock(state_->mu);
       if (state_->result.has_value()) return;
       state_->result.emplace(std::move(result));
+      state_->ready.store(true, std::memory_order_release);
       callbacks.swap(state_->callbacks);
       state_->set.notify_all();
     }

@@ -10,7 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/logging.h"
 #include "base/status.h"
-#include "cluster/delayed_tasks.h"
+#include "base/delayed_tasks.h"
 
 namespace openpathways::cluster {
 namespace {

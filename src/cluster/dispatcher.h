@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "cluster/delayed_tasks.h"
+#include "base/delayed_tasks.h"
 #include "cluster/worker.h"
 
 namespace openpathways::cluster {

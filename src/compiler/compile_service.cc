@@ -58,6 +58,7 @@ absl::Status FillShape(const pjrt::LoadedExecutable& executable, Program& progra
     if (!shape.result_shardings.empty()) program.mutable_results(i)->set_sharding(Known(shape.result_shardings[i]));
     if (i < info.output_memory_kinds.size()) program.mutable_results(i)->set_memory_kind(info.output_memory_kinds[i]);
   }
+  program.set_straight_line(shape.straight_line);
   program.mutable_donated_parameters()->Assign(shape.donated_parameters.begin(), shape.donated_parameters.end());
   return absl::OkStatus();
 }

@@ -3,8 +3,10 @@
 #include <set>
 
 #include "absl/status/status.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "hlo/collective_call.h"
 #include "hlo/shape.h"
 
 namespace openpathways::hlo {
@@ -58,6 +60,22 @@ std::vector<int64_t> DonatedParameters(const HloModuleProto& module) {
   return std::vector<int64_t>(donated.begin(), donated.end());
 }
 
+bool IsStraightLine(const HloModuleProto& module) {
+  static const auto* const others = new absl::flat_hash_set<absl::string_view>{
+      "while",          "conditional",        "async-start",          "infeed",
+      "outfeed",        "send",               "recv",                 "all-reduce",
+      "all-gather",     "all-to-all",         "ragged-all-to-all",    "reduce-scatter",
+      "all-reduce-start", "all-gather-start", "collective-permute",   "collective-permute-start",
+      "collective-broadcast"};
+  for (const HloComputationProto& computation : module.computations()) {
+    for (const HloInstructionProto& instruction : computation.instructions()) {
+      if (others->contains(instruction.opcode())) return false;
+      if (instruction.custom_call_target() == kCollectiveTarget) return false;
+    }
+  }
+  return true;
+}
+
 absl::StatusOr<ProgramShape> Read(const HloModuleProto& module) {
   ProgramShape program;
   program.name = module.name();
@@ -79,6 +97,7 @@ absl::StatusOr<ProgramShape> Read(const HloModuleProto& module) {
     RETURN_IF_ERROR(AppendShardings(module.spmd_output_sharding(), program.results.size(), program.result_shardings));
   }
   program.donated_parameters = DonatedParameters(module);
+  program.straight_line = IsStraightLine(module);
   return program;
 }
 

@@ -27,6 +27,9 @@ struct ProgramShape {
   std::vector<std::string> parameter_shardings;
   std::vector<std::string> result_shardings;
   std::vector<int64_t> donated_parameters;  // ascending
+  // It has neither collectives (in our form or XLA's) nor loops, branches or transfers to the host: each run takes about
+  // the same time and waits for nobody.
+  bool straight_line = true;
 };
 
 // INVALID_ARGUMENT if a shape is neither array, token nor a tuple of these, or the shardings do not fit the shapes.

@@ -56,4 +56,22 @@ absl::StatusOr<std::string> WithDeviceAssignment(absl::string_view compile_optio
   return options.SerializeAsString();
 }
 
+absl::StatusOr<std::vector<int64_t>> ReadDeviceAssignment(absl::string_view compile_options) {
+  ASSIGN_OR_RETURN(CompileOptionsProto options, Parse(compile_options));
+  const DeviceAssignmentProto& assignment = options.executable_build_options().device_assignment();
+  const int num_partitions = assignment.computation_devices_size();
+  const int num_replicas = num_partitions > 0 ? assignment.computation_devices(0).replica_device_ids_size() : 0;
+  std::vector<int64_t> devices;
+  devices.reserve(static_cast<size_t>(num_partitions) * num_replicas);
+  for (int replica = 0; replica < num_replicas; ++replica) {
+    for (const auto& partition : assignment.computation_devices()) {
+      if (partition.replica_device_ids_size() != num_replicas) {
+        return absl::InvalidArgumentError("the device assignment has different numbers of replicas");
+      }
+      devices.push_back(partition.replica_device_ids(replica));
+    }
+  }
+  return devices;
+}
+
 }  // namespace openpathways::pjrt

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -22,6 +23,9 @@ absl::StatusOr<ProgramSize> ReadProgramSize(absl::string_view compile_options);
 // The same options with the device assignment replaced: `devices` are PJRT device ids by logical device number
 // (replica * num_partitions + partition). INVALID_ARGUMENT if their number is not replicas times partitions.
 absl::StatusOr<std::string> WithDeviceAssignment(absl::string_view compile_options, absl::Span<const int64_t> devices);
+
+// The device assignment: PJRT device ids by logical device number; empty if the options have none.
+absl::StatusOr<std::vector<int64_t>> ReadDeviceAssignment(absl::string_view compile_options);
 
 }  // namespace openpathways::pjrt
 

@@ -5,6 +5,10 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -26,17 +30,22 @@ struct FfiCall::State {
   std::vector<FfiBuffer> results;
   ExecuteScope scope;
   int32_t device_ordinal = 0;
-  uint64_t serial = 0;  // of the call, in this process
 
-  // Serial of the call whose handler runs on this thread; 0: none.
-  static thread_local uint64_t call_on_this_thread;
+  // Who waits for the end: the device's thread in HandleCall, or, once that has run out of patience, the plugin.
+  std::mutex mu;
+  std::condition_variable finished;
+  std::optional<absl::Status> result;  // guarded by mu
+  bool left_to_plugin = false;         // guarded by mu
 };
-
-thread_local uint64_t FfiCall::State::call_on_this_thread = 0;
 
 namespace {
 
 constexpr size_t kMaxHandlers = 32;
+
+// How long a device's thread waits for its call to finish. To go on on the thread that the device has anyway takes one
+// wake-up. To go on later takes two, but holds no thread: that is for long waits, and for devices that reach several
+// calls in different orders and so wait for each other.
+constexpr auto kPatience = std::chrono::milliseconds(1);
 
 struct Slot {
   // Written under the table's mutex; read by calls without it.
@@ -146,29 +155,31 @@ XLA_FFI_Error* HandleCall(Slot& slot, XLA_FFI_CallFrame* frame) {
   if (AnswerMetadataQuery(*frame)) return nullptr;
   TakeFromPlugin();
   std::shared_ptr<const FfiHandler> handler = slot.handler.load();
-  auto state = std::make_unique<FfiCall::State>();
+  auto state = std::make_shared<FfiCall::State>();
   state->api = frame->api;
   state->attributes = frame->attrs;
   absl::Status status = ReadBuffers(*frame, *state);
   if (status.ok()) status = ReadContext(*frame, slot.scope_type_id.load(), *state);
   if (!status.ok()) return MakeError(frame->api, status);
 
+  (*handler)(FfiCall(state));
+  GiveToPlugin();
+  std::unique_lock lock(state->mu);
+  if (state->finished.wait_for(lock, kPatience, [&] { return state->result.has_value(); })) {
+    return state->result->ok() ? nullptr : MakeError(frame->api, *state->result);
+  }
   XLA_FFI_Future_Create_Args create{};
   create.struct_size = XLA_FFI_Future_Create_Args_STRUCT_SIZE;
+  state->left_to_plugin = true;
   if (XLA_FFI_Error* error = frame->api->XLA_FFI_Future_Create(&create)) return error;
   state->future = create.future;
   frame->future = create.future;
-  static std::atomic<uint64_t> last_serial{0};
-  state->serial = last_serial.fetch_add(1, std::memory_order_relaxed) + 1;
-  const uint64_t outer_call = std::exchange(FfiCall::State::call_on_this_thread, state->serial);
-  (*handler)(FfiCall(std::move(state)));
-  FfiCall::State::call_on_this_thread = outer_call;
-  GiveToPlugin();
   return nullptr;
 }
 
-// Ends the call. Runs what waited for it on this thread, unless the handler has not returned yet.
+// Ends a call that was left to the plugin. Runs what waited for it on this thread.
 void SetResult(const FfiCall::State& state, const absl::Status& status) {
+  if (state.future == nullptr) return;  // it could not be left: the device has its error
   GiveToPlugin();
   XLA_FFI_Error* error = nullptr;
   if (status.ok()) {
@@ -234,7 +245,7 @@ absl::StatusOr<void*> BindHandler(const PluginImpl* plugin, int64_t scope_type_i
   return reinterpret_cast<void*>(kTrampolines[index]);
 }
 
-FfiCall::FfiCall(std::unique_ptr<State> state) : state_(std::move(state)) {}
+FfiCall::FfiCall(std::shared_ptr<State> state) : state_(std::move(state)) {}
 FfiCall::FfiCall(FfiCall&&) noexcept = default;
 
 FfiCall& FfiCall::operator=(FfiCall&& other) noexcept {
@@ -293,11 +304,15 @@ absl::StatusOr<int64_t> FfiCall::IntAttribute(absl::string_view name) const {
 }
 
 void FfiCall::Finish(const absl::Status& status) {
-  std::unique_ptr<State> state = std::move(state_);
+  std::shared_ptr<State> state = std::move(state_);
   if (state == nullptr) return;  // finished before
-  if (state->call_on_this_thread == state->serial) {
-    SetResult(*state, status);  // the handler has not returned: nothing can go on here
-    return;
+  {
+    std::lock_guard lock(state->mu);
+    if (!state->left_to_plugin) {
+      state->result = status;
+      state->finished.notify_one();
+      return;
+    }
   }
   CompletionThreads::Get().Run([state = std::move(state), status] { SetResult(*state, status); });
 }

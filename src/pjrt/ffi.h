@@ -1,7 +1,7 @@
 // Handlers of custom calls: what a program calls when it reaches an instruction that we put into it.
 //
 // A handler is asynchronous: it takes the call, returns at once, and says later, from any thread, that it has finished.
-// No thread of the plugin is held in between. Facts: XLA's FFI (openxla/xla, xla/ffi/api/c_api.h); no XLA header is
+// No thread of the plugin is held in between for longer than a millisecond. Facts: XLA's FFI (openxla/xla, xla/ffi/api/c_api.h); no XLA header is
 // needed to write a handler.
 #ifndef OPENPATHWAYS_PJRT_FFI_H_
 #define OPENPATHWAYS_PJRT_FFI_H_
@@ -32,7 +32,7 @@ struct FfiBuffer {
 class FfiCall {
  public:
   struct State;  // internal
-  explicit FfiCall(std::unique_ptr<State> state);
+  explicit FfiCall(std::shared_ptr<State> state);
   FfiCall(FfiCall&&) noexcept;
   FfiCall& operator=(FfiCall&&) noexcept;
   ~FfiCall();
@@ -57,7 +57,7 @@ class FfiCall {
   void Finish(const absl::Status& status);
 
  private:
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 // Called on the plugin's threads, by many devices at once. Must not block.

@@ -196,7 +196,7 @@ void Handle(CallRef call, const wire::DestructArrayRequest& request) {
   }
   wire::IfrtResponse response;
   response.mutable_destruct_array_response();
-  call->Respond(std::move(response), Counting::kNotCounted);
+  call->Respond(std::move(response), Counting::kNotCounted, Urgency::kSoon);
 }
 
 }  // namespace openpathways::proxy

@@ -62,9 +62,9 @@ void Call::BindError(absl::Span<const uint64_t> handles, const absl::Status& err
   }
 }
 
-void Call::Respond(xla::ifrt::proxy::IfrtResponse response, Counting counting) {
+void Call::Respond(xla::ifrt::proxy::IfrtResponse response, Counting counting, Urgency urgency) {
   if (std::exchange(answered_, true)) return;
-  session_->Send(op_id_, absl::OkStatus(), std::move(response), counting);
+  session_->Send(op_id_, absl::OkStatus(), std::move(response), counting, urgency);
 }
 
 void Call::Fail(absl::Status error) {

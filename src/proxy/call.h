@@ -43,7 +43,8 @@ class Call {
   // Binds those of `handles` that are free to the error.
   void BindError(absl::Span<const uint64_t> handles, const absl::Status& error);
 
-  void Respond(xla::ifrt::proxy::IfrtResponse response, Counting counting = Counting::kCounted);
+  void Respond(xla::ifrt::proxy::IfrtResponse response, Counting counting = Counting::kCounted,
+               Urgency urgency = Urgency::kNow);
   void Fail(absl::Status error);
   // `error` with this call's user context, or that of the array that caused it.
   absl::Status Blame(absl::Status error) const;

@@ -11,6 +11,9 @@ namespace {
 
 using Request = wire::LoadedExecutableExecuteRequest;
 
+// What a launch weighs in the LaunchWindow beside its arrays.
+constexpr int64_t kLaunchWeight = 16;
+
 absl::Span<const uint64_t> ResultHandles(const Request& request) {
   return absl::MakeConstSpan(request.result_array_handle().data(), request.result_array_handle_size());
 }
@@ -77,8 +80,18 @@ absl::StatusOr<Launch> Execute(Call& call, const Request& request) {
   }
   ASSIGN_OR_RETURN(std::vector<ifrt::ArrayRef> arguments,
                    call.FindArrays(absl::MakeConstSpan(request.args_handles().data(), request.args_handles_size())));
-  ASSIGN_OR_RETURN(ifrt::ExecuteResult result, executable->Execute(arguments, options));
-  return Launch{std::move(executable), std::move(result)};
+  const int first_device = executable->devices().empty() ? 0 : executable->devices()[0]->index;
+  const std::shared_ptr<LaunchWindow>& window = call.session().launch_window();
+  const int64_t number =
+      window->Begin(first_device, kLaunchWeight + request.args_handles_size() + static_cast<int64_t>(num_outputs));
+  if (number != 0) options.want_status = true;
+  absl::StatusOr<ifrt::ExecuteResult> result = executable->Execute(arguments, options);
+  if (number != 0) {
+    Future<> ended = result.ok() ? result->status : Future<>(result.status());
+    ended.OnReady([window, first_device, number](const absl::Status&) { window->Ended(first_device, number); });
+  }
+  RETURN_IF_ERROR(result.status());
+  return Launch{std::move(executable), *std::move(result)};
 }
 
 // Tells a client that executes this program for the first time what its results are and where.
@@ -117,12 +130,12 @@ void Handle(CallRef call, const wire::LoadedExecutableExecuteRequest& request) {
   body.set_status_handle(*status_handle);
   if (!request.result_array_handle().empty()) {
     call->BindArrays(ResultHandles(request), std::move(launch->result.outputs), call->context());
-  } else {
-    std::vector<uint64_t> handles(launch->result.outputs.size());
-    for (uint64_t& handle : handles) handle = session.NewHandle();
-    DescribeOutputs(*call, *launch->executable, **call->device_ids(), handles, body);
-    call->BindArrays(handles, std::move(launch->result.outputs), call->context());
+    return call->Respond(std::move(response), Counting::kCounted, Urgency::kSoon);
   }
+  std::vector<uint64_t> handles(launch->result.outputs.size());
+  for (uint64_t& handle : handles) handle = session.NewHandle();
+  DescribeOutputs(*call, *launch->executable, **call->device_ids(), handles, body);
+  call->BindArrays(handles, std::move(launch->result.outputs), call->context());
   call->Respond(std::move(response));
 }
 

@@ -21,7 +21,7 @@ TEST_F(MalformedTest, ARequestWithoutOpIdIsAnError) {
   request.mutable_request_metadata()->set_op_id(0);
   // Send would number it.
   auto session = std::make_shared<Session>(
-      Session::Options{.id = 1, .protocol_version = 25, .backend = &backend_, .send = [](wire::IfrtResponse response) {
+      Session::Options{.id = 1, .protocol_version = 25, .backend = &backend_, .send = [](wire::IfrtResponse response, Urgency) {
                          EXPECT_EQ(Code(response), error::INVALID_ARGUMENT);
                        }});
   session->Handle(request);
@@ -170,7 +170,7 @@ class FuzzTest : public ServerTest {
   void SetUp() override {
     backend_.pending_arrays = true;
     session_ = std::make_shared<Session>(
-        Session::Options{.id = 1, .protocol_version = 25, .backend = &backend_, .send = [this](wire::IfrtResponse r) {
+        Session::Options{.id = 1, .protocol_version = 25, .backend = &backend_, .send = [this](wire::IfrtResponse r, Urgency) {
                            ++responses_;
                            EXPECT_EQ(Code(r) == error::OK, r.response_case() != 0) << r.ShortDebugString();
                          }});

@@ -55,7 +55,7 @@ grpc::ServerUnaryReactor* Service::GetVersion(grpc::CallbackServerContext* conte
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Service::IfrtSession(
     grpc::CallbackServerContext* context) {
-  return new SessionReactor(context, backend(), sessions_);
+  return new SessionReactor(context, backend(), sessions_, delayed_);
 }
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* Service::HostBufferStore(grpc::CallbackServerContext* context,

@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "base/delayed_tasks.h"
 #include "proxy/disk_store.h"
 #include "proxy/memory_budget.h"
 #include "proxy/protos/grpc_ifrt_service.grpc.pb.h"
@@ -62,6 +63,7 @@ class Service : public service_internal::CallbackService {
  private:
   const std::shared_ptr<MemoryBudget> budget_;
   SessionRegistry sessions_;
+  DelayedTasks delayed_;
   DiskStore disk_store_;
   mutable absl::Mutex mu_;
   absl::StatusOr<ifrt::Backend*> backend_ ABSL_GUARDED_BY(mu_) =

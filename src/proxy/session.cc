@@ -102,7 +102,8 @@ void Session::set_device_ids(std::shared_ptr<const ifrt::DeviceIds> ids) {
   device_ids_ = std::move(ids);
 }
 
-void Session::Send(uint64_t op_id, const absl::Status& status, wire::IfrtResponse response, Counting counting) {
+void Session::Send(uint64_t op_id, const absl::Status& status, wire::IfrtResponse response, Counting counting,
+                   Urgency urgency) {
   wire::ResponseMetadata& metadata = *response.mutable_response_metadata();
   metadata.set_op_id(op_id);
   if (!status.ok()) *metadata.mutable_status() = ToProto(status);
@@ -116,7 +117,7 @@ void Session::Send(uint64_t op_id, const absl::Status& status, wire::IfrtRespons
       metadata.set_seq_num(std::numeric_limits<int64_t>::max());
     }
   }
-  options_.send(std::move(response));
+  options_.send(std::move(response), urgency);
 }
 
 }  // namespace openpathways::proxy

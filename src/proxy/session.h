@@ -20,6 +20,7 @@
 #include "ifrt/backend.h"
 #include "proxy/handle_table.h"
 #include "proxy/host_buffer_table.h"
+#include "proxy/launch_window.h"
 #include "proxy/protos/ifrt_session.pb.h"
 #include "proxy/user_context.h"
 
@@ -46,6 +47,10 @@ using FutureEntryRef = std::shared_ptr<const FutureEntry>;
 // those of some responses, which therefore must not take one.
 enum class Counting { kCounted, kNotCounted };
 
+// Whether somebody may be waiting for a response. One that nobody waits for travels with a later one, if that comes
+// within a millisecond.
+enum class Urgency { kNow, kSoon };
+
 class Session : public std::enable_shared_from_this<Session> {
  public:
   struct Options {
@@ -53,7 +58,7 @@ class Session : public std::enable_shared_from_this<Session> {
     int protocol_version = 0;
     ifrt::Backend* backend = nullptr;  // outlives the session
     // Sends one response; called one at a time, must not block. Never called once Close has returned.
-    std::function<void(xla::ifrt::proxy::IfrtResponse)> send;
+    std::function<void(xla::ifrt::proxy::IfrtResponse, Urgency)> send;
   };
   explicit Session(Options options);
   ~Session();
@@ -68,6 +73,7 @@ class Session : public std::enable_shared_from_this<Session> {
   int protocol_version() const { return options_.protocol_version; }
   ifrt::Backend& backend() const { return *options_.backend; }
   const std::shared_ptr<HostBufferTable>& host_buffers() const { return host_buffers_; }
+  const std::shared_ptr<LaunchWindow>& launch_window() const { return launch_window_; }
 
   // FAILED_PRECONDITION until Init has been answered.
   absl::StatusOr<std::shared_ptr<const ifrt::DeviceIds>> device_ids() const;
@@ -85,11 +91,13 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::shared_ptr<DestroyedContexts>& destroyed_contexts() const { return destroyed_contexts_; }
 
   // For Call. `status` not OK: `response` has no body.
-  void Send(uint64_t op_id, const absl::Status& status, xla::ifrt::proxy::IfrtResponse response, Counting counting);
+  void Send(uint64_t op_id, const absl::Status& status, xla::ifrt::proxy::IfrtResponse response, Counting counting,
+            Urgency urgency = Urgency::kNow);
 
  private:
   const Options options_;
   const std::shared_ptr<HostBufferTable> host_buffers_ = std::make_shared<HostBufferTable>();
+  const std::shared_ptr<LaunchWindow> launch_window_ = std::make_shared<LaunchWindow>();
   const std::shared_ptr<DestroyedContexts> destroyed_contexts_ = std::make_shared<DestroyedContexts>();
   std::atomic<bool> init_begun_{false};
   std::atomic<uint64_t> next_handle_{kFirstServerHandle};

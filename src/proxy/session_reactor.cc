@@ -13,6 +13,10 @@
 namespace openpathways::proxy {
 namespace {
 
+// How long a response that nobody waits for may wait for others, and with how many.
+constexpr absl::Duration kSoon = absl::Milliseconds(1);
+constexpr size_t kMaxHeldBack = 64;
+
 constexpr char kMetadataKey[] = "ifrt-proxy-grpc-ifrt-session-metadata-bin";
 
 absl::StatusOr<wire::GrpcIfrtSessionMetadata> ReadMetadata(const grpc::CallbackServerContext& context) {
@@ -29,8 +33,8 @@ absl::StatusOr<wire::GrpcIfrtSessionMetadata> ReadMetadata(const grpc::CallbackS
 }  // namespace
 
 SessionReactor::SessionReactor(grpc::CallbackServerContext* context, absl::StatusOr<ifrt::Backend*> backend,
-                               SessionRegistry& sessions)
-    : sessions_(sessions), peer_(context->peer()) {
+                               SessionRegistry& sessions, DelayedTasks& delayed)
+    : sessions_(sessions), peer_(context->peer()), outbox_(std::make_shared<Outbox>(delayed)) {
   {
     absl::MutexLock lock(&outbox_->mu);
     outbox_->reactor = this;
@@ -40,8 +44,7 @@ SessionReactor::SessionReactor(grpc::CallbackServerContext* context, absl::Statu
     outbox_->End(started, "refused");
     return;
   }
-  absl::MutexLock lock(&outbox_->mu);
-  if (outbox_->reactor != nullptr) StartRead(&request_);
+  outbox_->Read();
 }
 
 SessionReactor::~SessionReactor() = default;
@@ -53,7 +56,9 @@ absl::Status SessionReactor::Start(grpc::CallbackServerContext* context, absl::S
   options.id = sessions_.NewId();
   options.protocol_version = metadata.version().protocol_version();
   options.backend = *backend;
-  options.send = [outbox = outbox_](wire::IfrtResponse response) { outbox->Send(std::move(response)); };
+  options.send = [outbox = outbox_](wire::IfrtResponse response, Urgency urgency) {
+    outbox->Send(std::move(response), urgency);
+  };
   session_ = std::make_shared<Session>(std::move(options));
   sessions_.Add(session_);
   session_->backend().SetClientCount(sessions_.size());
@@ -80,8 +85,7 @@ void SessionReactor::OnReadDone(bool ok) {
   } else {
     return outbox_->End(absl::InvalidArgumentError("A message is no IfrtRequest"), "malformed message");
   }
-  absl::MutexLock lock(&outbox_->mu);
-  if (outbox_->reactor != nullptr) StartRead(&request_);
+  session_->launch_window()->WhenOpen([outbox = outbox_] { outbox->Read(); });
 }
 
 void SessionReactor::OnWriteDone(bool ok) {
@@ -112,10 +116,27 @@ void SessionReactor::OnDone() {
   delete this;
 }
 
-void SessionReactor::Outbox::Send(wire::IfrtResponse response) {
+void SessionReactor::Outbox::Read() {
+  absl::MutexLock lock(&mu);
+  if (reactor != nullptr) reactor->StartRead(&reactor->request_);
+}
+
+void SessionReactor::Outbox::Send(wire::IfrtResponse response, Urgency urgency) {
   absl::MutexLock lock(&mu);
   if (reactor == nullptr || ending) return;
   queue.push_back(std::move(response));
+  if (urgency == Urgency::kSoon && !flushing && queue.size() < kMaxHeldBack) {
+    if (!std::exchange(flush_soon, true)) delayed.RunAfter(kSoon, [self = shared_from_this()] { self->Flush(); });
+    return;
+  }
+  flushing = true;
+  Advance();
+}
+
+void SessionReactor::Outbox::Flush() {
+  absl::MutexLock lock(&mu);
+  flush_soon = false;
+  flushing = true;
   Advance();
 }
 
@@ -135,7 +156,8 @@ void SessionReactor::Outbox::Advance() {
     std::exchange(reactor, nullptr)->Finish(ToGrpc(end_status));
     return;
   }
-  if (queue.empty()) return;
+  if (queue.empty()) flushing = false;
+  if (!flushing) return;
   writing = true;
   reactor->response_ = SerializeMessage(queue.front());
   queue.pop_front();

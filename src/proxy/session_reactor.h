@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "base/delayed_tasks.h"
 #include "proxy/protos/ifrt_session.pb.h"
 #include "proxy/session_registry.h"
 
@@ -22,9 +23,9 @@ namespace openpathways::proxy {
 // wait in a queue until gRPC takes them. Calls Start* and Finish under its lock, see StoreReactor.
 class SessionReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // `backend`: an error if the server has none yet, which ends the stream.
+  // `backend`: an error if the server has none yet, which ends the stream. `delayed` outlives all sessions.
   SessionReactor(grpc::CallbackServerContext* context, absl::StatusOr<ifrt::Backend*> backend,
-                 SessionRegistry& sessions);
+                 SessionRegistry& sessions, DelayedTasks& delayed);
   ~SessionReactor() override;
 
   void OnReadDone(bool ok) override;
@@ -34,16 +35,23 @@ class SessionReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
  private:
   // Outlives the reactor: responses may come after the client has gone.
-  struct Outbox {
+  struct Outbox : std::enable_shared_from_this<Outbox> {
+    explicit Outbox(DelayedTasks& delayed) : delayed(delayed) {}
+
+    DelayedTasks& delayed;
     absl::Mutex mu;
     SessionReactor* reactor ABSL_GUARDED_BY(mu) = nullptr;  // null once the stream is finished
     std::deque<xla::ifrt::proxy::IfrtResponse> queue ABSL_GUARDED_BY(mu);
     bool writing ABSL_GUARDED_BY(mu) = false;
+    bool flushing ABSL_GUARDED_BY(mu) = false;    // all of `queue` is to be sent
+    bool flush_soon ABSL_GUARDED_BY(mu) = false;  // Flush will be called
     bool ending ABSL_GUARDED_BY(mu) = false;
     absl::Status end_status ABSL_GUARDED_BY(mu);
     std::string end_reason ABSL_GUARDED_BY(mu);
 
-    void Send(xla::ifrt::proxy::IfrtResponse response);
+    void Send(xla::ifrt::proxy::IfrtResponse response, Urgency urgency);
+    void Flush();
+    void Read();
     void End(const absl::Status& status, const std::string& reason);
     void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   };
@@ -52,7 +60,7 @@ class SessionReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
   SessionRegistry& sessions_;
   const std::string peer_;
-  const std::shared_ptr<Outbox> outbox_ = std::make_shared<Outbox>();
+  const std::shared_ptr<Outbox> outbox_;
   std::shared_ptr<Session> session_;
   uint64_t close_callback_ = 0;
   grpc::ByteBuffer request_;

@@ -35,7 +35,7 @@ absl::StatusOr<std::shared_ptr<pjrt::Client>> ClientPool::CreateCpuClient() cons
   std::map<std::string, pjrt::Plugin::Option> options;
   if (num_devices_ > 0) options["cpu_device_count"] = int64_t{num_devices_};
   options["process_id"] = int64_t{process_index_};
-  options["asynchronous"] = true;
+  options["asynchronous"] = false;
   return plugin_->CreateClient(options);
 }
 

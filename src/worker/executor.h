@@ -3,7 +3,9 @@
 #ifndef OPENPATHWAYS_WORKER_EXECUTOR_H_
 #define OPENPATHWAYS_WORKER_EXECUTOR_H_
 
+#include <condition_variable>
 #include <deque>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,10 +39,30 @@ class ThreadPool {
   std::vector<std::thread> threads_;
 };
 
-// A ThreadPool with one thread.
-class SerialExecutor : public ThreadPool {
+// One thread, and callers that take its place for a moment. Tasks run one at a time, in the order of the calls.
+// Thread-safe.
+class SerialExecutor {
  public:
-  explicit SerialExecutor(const std::string& name) : ThreadPool(name, 1) {}
+  explicit SerialExecutor(const std::string& name);
+  ~SerialExecutor();  // Shutdown(); not to be called from one of its own tasks
+
+  // Never blocks. After Shutdown the task is destroyed without having run.
+  void Post(Task task);
+  // Runs the task on the caller's thread, if nothing runs or waits, which saves waking a thread; else as Post.
+  void RunOrPost(Task task);
+
+  // Drops the tasks that have not begun, waits for one that has. Idempotent.
+  void Shutdown();
+
+ private:
+  void Run();
+
+  std::mutex mu_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;
+  bool busy_ = false;  // a task runs
+  bool stopping_ = false;
+  std::thread thread_;
 };
 
 }  // namespace openpathways::worker

@@ -1,40 +1,74 @@
 #include "worker/launch.h"
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "hlo/collective_call.h"
+#include "worker/client_pool.h"
 
 namespace openpathways::worker {
+namespace {
+
+// Launches that have been given to the devices and have not ended. What they need is allocated when they run. Plugins
+// that run launches in the background are not filled up: the CPU plugin, for one, would let Execute wait at 32.
+constexpr int kMaxQueued = 1024;
+constexpr int kMaxInBackground = 24;
+
+int64_t NowNanos() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
 
 Launch::Launch(LaunchRequest request, collectives::LaunchKey key, std::shared_ptr<collectives::Engine> engine)
-    : request_(std::move(request)), key_(key), engine_(std::move(engine)) {}
+    : request_(std::move(request)),
+      num_devices_(request_.program->local_devices().size()),
+      key_(key),
+      engine_(std::move(engine)),
+      unfinished_(static_cast<int>(num_devices_)) {}
 
-void Launch::Start(std::function<void()> done) {
+void Launch::Begin(std::function<void()> done) {
   done_ = std::move(done);
   engine_launch_ = engine_->BeginLaunch(key_, request_.program->placement());
-  absl::StatusOr<pjrt::ExecuteResult> result = Execute();
-  request_.arguments.clear();  // from here on PJRT holds what it needs
+}
+
+void Launch::Run(const ProgramPart& part) {
+  const int64_t start = NowNanos();
+  absl::StatusOr<pjrt::ExecuteResult> result = Execute(part);
+  ReleaseArguments(part);  // from here on PJRT holds what it needs
   if (!result.ok()) {
     Fail(result.status());
-    Finish();
+    FailResults(part, result.status());
+    DevicesDone(static_cast<int>(part.executable->local_devices().size()));
     return;
   }
-  BindResults(std::move(result->outputs));
-  unfinished_.store(static_cast<int>(result->done.size()));
+  request_.program->AddDuration(NowNanos() - start);
+  BindResults(part, std::move(result->outputs));
   for (const Future<>& device_done : result->done) {
-    device_done.OnReady([self = shared_from_this()](const absl::Status& status) { self->DeviceDone(status); });
+    device_done.OnReady([self = shared_from_this()](const absl::Status& status) {
+      if (!status.ok()) self->Fail(status);
+      self->DevicesDone(1);
+    });
   }
 }
 
-absl::StatusOr<pjrt::ExecuteResult> Launch::Execute() {
-  RETURN_IF_ERROR(request_.program->executable().Await().status());
-  pjrt::LoadedExecutable& executable = **request_.program->executable().Await();
-  RETURN_IF_ERROR(CheckCounts(executable));
-  ASSIGN_OR_RETURN(const std::vector<ValueRef> values, ArgumentValues());
+void Launch::FailAll(const absl::Status& status) {
+  Fail(status);
+  request_.arguments.clear();
+  for (NamedBufferRef& result : request_.results) result->Set(status);
+  request_.results.clear();
+  DevicesDone(static_cast<int>(num_devices_));
+}
 
-  const size_t num_devices = executable.local_devices().size();
+absl::StatusOr<pjrt::ExecuteResult> Launch::Execute(const ProgramPart& part) {
+  if (failed_.load(std::memory_order_acquire)) return first_error();  // another device's
+  RETURN_IF_ERROR(CheckCounts(part));
+  ASSIGN_OR_RETURN(const std::vector<ValueRef> values, ArgumentValues(part));
+
+  const size_t num_devices = part.executable->local_devices().size();
   const size_t num_parameters = values.size() / num_devices;
   pjrt::ExecuteArgs args;
   args.arguments.resize(num_devices);
@@ -44,52 +78,56 @@ absl::StatusOr<pjrt::ExecuteResult> Launch::Execute() {
       args.arguments[i].push_back(values[j * num_devices + i]->buffer.get());
     }
   }
-  args.non_donatable = NonDonatable(values);
+  args.non_donatable = NonDonatable(part, values);
   args.launch_id = static_cast<int64_t>(key_.launch);
   args.user_data = this;
-  return executable.Execute(args);
+  return part.executable->Execute(args);
 }
 
-absl::Status Launch::CheckCounts(const pjrt::LoadedExecutable& executable) const {
-  const size_t num_devices = executable.local_devices().size();
-  if (request_.arguments.size() % num_devices != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("program ", executable.info().name, " got ",
-                                                   request_.arguments.size(), " arguments for ", num_devices,
-                                                   " devices of this worker"));
+absl::Status Launch::CheckCounts(const ProgramPart& part) const {
+  const pjrt::ExecutableInfo& info = part.executable->info();
+  if (request_.arguments.size() % num_devices_ != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("program ", info.name, " got ", request_.arguments.size(),
+                                                   " arguments for ", num_devices_, " devices of this worker"));
   }
-  const size_t num_results = request_.results.size() / num_devices;
-  if (num_results != executable.info().output_types.size()) {
-    return absl::InternalError(absl::StrCat("program ", executable.info().name, " has ",
-                                            executable.info().output_types.size(),
+  const size_t num_results = request_.results.size() / num_devices_;
+  if (num_results != info.output_types.size()) {
+    return absl::InternalError(absl::StrCat("program ", info.name, " has ", info.output_types.size(),
                                             " results, but the controller asked for ", num_results));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<ValueRef>> Launch::ArgumentValues() const {
+absl::StatusOr<std::vector<ValueRef>> Launch::ArgumentValues(const ProgramPart& part) const {
+  const size_t num_devices = part.executable->local_devices().size();
   std::vector<ValueRef> values;
-  values.reserve(request_.arguments.size());
-  for (const NamedBufferRef& argument : request_.arguments) {
-    const absl::StatusOr<ValueRef>& value = argument->value().Await();
-    RETURN_IF_ERROR(value.status());
-    values.push_back(*value);
+  values.reserve(request_.arguments.size() / num_devices_ * num_devices);
+  for (size_t first = part.first_device; first < request_.arguments.size(); first += num_devices_) {
+    for (size_t i = first; i < first + num_devices; ++i) {
+      const Future<ValueRef>& value = request_.arguments[i]->value();
+      if (!value.IsReady()) return absl::InternalError("an argument was made on another device than its user's");
+      RETURN_IF_ERROR(value.Await().status());
+      values.push_back(*value.Await());
+    }
   }
   return values;
 }
 
-std::vector<int64_t> Launch::NonDonatable(const std::vector<ValueRef>& values) const {
-  const size_t num_devices = request_.program->local_devices().size();
+std::vector<int64_t> Launch::NonDonatable(const ProgramPart& part, const std::vector<ValueRef>& values) const {
+  const size_t num_devices = part.executable->local_devices().size();
   std::vector<bool> survives(values.size() / num_devices, false);
   for (int64_t parameter : request_.non_donatable) {
     if (parameter >= 0 && parameter < static_cast<int64_t>(survives.size())) survives[parameter] = true;
   }
   for (size_t k = 0; k < values.size(); ++k) {
+    const size_t parameter = k / num_devices;
     Value& value = *values[k];
-    if (value.shared || request_.arguments[k]->pinned()) survives[k / num_devices] = true;
+    const NamedBuffer& name = *request_.arguments[parameter * num_devices_ + part.first_device + k % num_devices];
+    if (value.shared || name.pinned()) survives[parameter] = true;
     if (value.last_launch == key_.launch) {
       // An argument twice over: neither parameter may take its memory.
       survives[value.last_argument / num_devices] = true;
-      survives[k / num_devices] = true;
+      survives[parameter] = true;
     }
     value.last_launch = key_.launch;
     value.last_argument = k;
@@ -101,39 +139,52 @@ std::vector<int64_t> Launch::NonDonatable(const std::vector<ValueRef>& values) c
   return parameters;
 }
 
-void Launch::BindResults(std::vector<std::vector<std::unique_ptr<pjrt::Buffer>>> outputs) {
-  const size_t num_devices = outputs.size();
-  for (size_t i = 0; i < num_devices; ++i) {
-    for (size_t k = 0; k < outputs[i].size(); ++k) {
-      request_.results[k * num_devices + i]->SetBuffer(std::move(outputs[i][k]));
+void Launch::ReleaseArguments(const ProgramPart& part) {
+  const size_t num_devices = part.executable->local_devices().size();
+  for (size_t first = part.first_device; first < request_.arguments.size(); first += num_devices_) {
+    for (size_t i = first; i < std::min(first + num_devices, request_.arguments.size()); ++i) {
+      request_.arguments[i].reset();
     }
   }
-  request_.results.clear();
+}
+
+void Launch::BindResults(const ProgramPart& part, std::vector<std::vector<std::unique_ptr<pjrt::Buffer>>> outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    for (size_t k = 0; k < outputs[i].size(); ++k) {
+      NamedBufferRef result = std::move(request_.results[k * num_devices_ + part.first_device + i]);
+      result->SetBuffer(std::move(outputs[i][k]));
+    }
+  }
+}
+
+void Launch::FailResults(const ProgramPart& part, const absl::Status& status) {
+  const size_t num_devices = part.executable->local_devices().size();
+  for (size_t first = part.first_device; first < request_.results.size(); first += num_devices_) {
+    for (size_t i = first; i < std::min(first + num_devices, request_.results.size()); ++i) {
+      NamedBufferRef result = std::move(request_.results[i]);
+      result->Set(status);
+    }
+  }
+}
+
+absl::Status Launch::first_error() const {
+  absl::MutexLock lock(&mu_);
+  return first_error_;
 }
 
 void Launch::Fail(const absl::Status& status) {
-  for (const NamedBufferRef& result : request_.results) result->Set(status);
-  request_.results.clear();
   {
     absl::MutexLock lock(&mu_);
     first_error_.Update(status);
   }
+  failed_.store(true, std::memory_order_release);
   engine_->Abort(engine_launch_, status);
 }
 
-void Launch::DeviceDone(const absl::Status& status) {
-  if (!status.ok()) Fail(status);
-  if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish();
-}
-
-void Launch::Finish() {
+void Launch::DevicesDone(int count) {
+  if (unfinished_.fetch_sub(count, std::memory_order_acq_rel) != count) return;
   engine_launch_.reset();
-  absl::Status status;
-  {
-    absl::MutexLock lock(&mu_);
-    status = first_error_;
-  }
-  if (request_.on_done) request_.on_done(status);
+  if (request_.on_done) request_.on_done(first_error());
   done_();
 }
 
@@ -174,11 +225,19 @@ absl::StatusOr<const hlo::CollectiveDescriptor*> Launch::ReadCollective(const pj
   return descriptor;
 }
 
-LaunchQueue::LaunchQueue(uint64_t controller, std::shared_ptr<collectives::Engine> engine,
+LaunchQueue::LaunchQueue(uint64_t controller, const pjrt::Client& client, std::shared_ptr<collectives::Engine> engine,
                          std::shared_ptr<SerialExecutor> executor, std::shared_ptr<Stats> stats)
-    : controller_(controller), engine_(std::move(engine)), stats_(std::move(stats)), link_(std::make_shared<Link>()) {
+    : controller_(controller),
+      engine_(std::move(engine)),
+      stats_(std::move(stats)),
+      link_(std::make_shared<Link>()),
+      max_running_(LaunchesPerDevice(client) ? kMaxQueued : kMaxInBackground) {
   link_->executor = std::move(executor);
   link_->queue = this;
+  // Not launch by launch: each time costs a wake-up of the command thread.
+  link_->resume_at = LaunchesPerDevice(client) ? kMaxQueued / 2 : kMaxInBackground - 1;
+  const size_t num_queues = LaunchesPerDevice(client) ? client.local_devices().size() : 1;
+  for (size_t i = 0; i < num_queues; ++i) devices_.push_back(std::make_unique<DeviceQueue>(absl::StrCat("device ", i)));
 }
 
 LaunchQueue::~LaunchQueue() { link_->queue = nullptr; }
@@ -199,8 +258,11 @@ void LaunchQueue::AwaitResolved(const Future<T>& future, const std::shared_ptr<W
 
 void LaunchQueue::Add(LaunchRequest request) {
   auto waiting = std::make_shared<Waiting>();
-  AwaitResolved(request.program->executable(), waiting);
-  for (const NamedBufferRef& argument : request.arguments) AwaitResolved(argument->value(), waiting);
+  AwaitResolved(request.program->parts(), waiting);
+  for (const NamedBufferRef& argument : request.arguments) {
+    // The launches of a device run in order, so the one that makes it is before this one.
+    if (!argument->made_by_launch()) AwaitResolved(argument->value(), waiting);
+  }
   const collectives::LaunchKey key{controller_, request.launch};
   waiting->launch = std::make_shared<Launch>(std::move(request), key, engine_);
   waiting_.push_back(std::move(waiting));
@@ -208,10 +270,10 @@ void LaunchQueue::Add(LaunchRequest request) {
 }
 
 bool LaunchQueue::MayStart() {
-  if (link_->running.load() < kMaxRunning) return true;
+  if (link_->running.load() < max_running_) return true;
   link_->stalled.store(true);
-  // One may have finished in between, without having seen the mark.
-  return link_->running.load() < kMaxRunning && link_->stalled.exchange(false);
+  // Some may have finished in between, without having seen the mark.
+  return link_->running.load() <= link_->resume_at && link_->stalled.exchange(false);
 }
 
 void LaunchQueue::StartReady() {
@@ -220,12 +282,36 @@ void LaunchQueue::StartReady() {
     waiting_.pop_front();
     link_->running.fetch_add(1);
     stats_->launches.fetch_add(1, std::memory_order_relaxed);
-    launch->Start([link = link_] { OnLaunchDone(link); });
+    launch->Begin([link = link_] { OnLaunchDone(link); });
+    Start(launch);
   }
 }
 
+void LaunchQueue::Start(const std::shared_ptr<Launch>& launch) {
+  const Program& program = *launch->request().program;
+  const absl::StatusOr<ProgramPartsRef>& loaded = program.parts().Await();  // is there
+  if (!loaded.ok()) return launch->FailAll(loaded.status());
+  const ProgramParts& parts = **loaded;
+  if (MayRunHere(program, parts)) {
+    for (const ProgramPart& part : parts) launch->Run(part);
+    return;
+  }
+  for (const ProgramPart& part : parts) {
+    devices_[part.queue]->Post([launch, parts = *loaded, &part] { launch->Run(part); });
+  }
+}
+
+// A short program is over before another thread has woken up.
+bool LaunchQueue::MayRunHere(const Program& program, const ProgramParts& parts) const {
+  if (!program.is_short()) return false;
+  for (const ProgramPart& part : parts) {
+    if (!devices_[part.queue]->idle()) return false;
+  }
+  return true;
+}
+
 void LaunchQueue::OnLaunchDone(const std::shared_ptr<Link>& link) {
-  link->running.fetch_sub(1);
+  if (link->running.fetch_sub(1) - 1 > link->resume_at || !link->stalled.load()) return;
   if (!link->stalled.exchange(false)) return;
   link->executor->Post([link] {
     if (link->queue != nullptr) link->queue->StartReady();

@@ -1,9 +1,9 @@
 // Launches: one execution of a program on this worker's devices, and the queue that starts them in order.
 //
-// A launch waits in the queue until its executable is loaded and its arguments exist as device buffers (their data may
-// still be on its way: that waiting is PJRT's). Launches start in the order in which they were added. What a launch
-// cannot do becomes the error of its results, and the collectives engine tells the other participants, so that no
-// device waits for one that will never come.
+// A launch waits in the queue until its program is loaded and those of its arguments that no launch makes exist as
+// device buffers. Then each of its parts (ProgramPart) goes to its DeviceQueue, behind the launches that make the other
+// arguments. What a launch cannot do becomes the error of its results, and the collectives engine tells the other
+// participants, so that no device waits for one that will never come.
 #ifndef OPENPATHWAYS_WORKER_LAUNCH_H_
 #define OPENPATHWAYS_WORKER_LAUNCH_H_
 
@@ -16,12 +16,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/future.h"
 #include "collectives/engine.h"
 #include "pjrt/ffi.h"
 #include "pjrt/pjrt.h"
+#include "worker/device_queue.h"
 #include "worker/executor.h"
 #include "worker/named_buffer.h"
 #include "worker/program.h"
@@ -43,53 +43,56 @@ struct LaunchRequest {
 // Handles the custom call `openpathways.collective` of all launches of this process.
 void HandleCollective(pjrt::FfiCall call);
 
-// Thread-safe after Start. Keeps itself alive until its devices have finished.
+// Thread-safe after Begin. Keeps itself alive until its devices have finished.
 class Launch : public std::enable_shared_from_this<Launch> {
  public:
   Launch(LaunchRequest request, collectives::LaunchKey key, std::shared_ptr<collectives::Engine> engine);
 
-  // `done` runs once, on any thread, when the last device has finished (or at once if none could be started).
-  // REQUIRES: executable and arguments are there.
-  void Start(std::function<void()> done);
+  // Before the parts are run. `done` runs once, on any thread, when the last device has finished.
+  // REQUIRES: the program has been loaded, or has failed.
+  void Begin(std::function<void()> done);
+  // Starts one part, and runs it to its end if the plugin does so. Each part once. What makes its arguments has run.
+  void Run(const ProgramPart& part);
+  // In place of Run, if the program has no parts since it could not be loaded.
+  void FailAll(const absl::Status& status);
 
   const LaunchRequest& request() const { return request_; }
 
  private:
   friend void HandleCollective(pjrt::FfiCall call);
 
-  absl::StatusOr<pjrt::ExecuteResult> Execute();
-  absl::Status CheckCounts(const pjrt::LoadedExecutable& executable) const;
-  absl::StatusOr<std::vector<ValueRef>> ArgumentValues() const;
-  std::vector<int64_t> NonDonatable(const std::vector<ValueRef>& values) const;
-  void BindResults(std::vector<std::vector<std::unique_ptr<pjrt::Buffer>>> outputs);
+  absl::StatusOr<pjrt::ExecuteResult> Execute(const ProgramPart& part);
+  absl::Status CheckCounts(const ProgramPart& part) const;
+  absl::StatusOr<std::vector<ValueRef>> ArgumentValues(const ProgramPart& part) const;
+  std::vector<int64_t> NonDonatable(const ProgramPart& part, const std::vector<ValueRef>& values) const;
+  void ReleaseArguments(const ProgramPart& part);
+  void BindResults(const ProgramPart& part, std::vector<std::vector<std::unique_ptr<pjrt::Buffer>>> outputs);
+  void FailResults(const ProgramPart& part, const absl::Status& status);
+  absl::Status first_error() const;
   void Fail(const absl::Status& status);
-  void DeviceDone(const absl::Status& status);
-  void Finish();
+  void DevicesDone(int count);
   void JoinCollective(pjrt::FfiCall call);
   absl::StatusOr<const hlo::CollectiveDescriptor*> ReadCollective(const pjrt::FfiCall& call,
                                                                   collectives::JoinArgs& args) const;
 
   LaunchRequest request_;
+  const size_t num_devices_;  // of this worker
   const collectives::LaunchKey key_;
   const std::shared_ptr<collectives::Engine> engine_;
   collectives::LaunchRef engine_launch_;
   std::function<void()> done_;
 
-  std::atomic<int> unfinished_{0};
-  absl::Mutex mu_;
+  std::atomic<int> unfinished_;  // devices
+  std::atomic<bool> failed_{false};
+  mutable absl::Mutex mu_;
   absl::Status first_error_ ABSL_GUARDED_BY(mu_);
 };
 
 // The launches of one controller. Belongs to its command thread.
-//
-// At most kMaxRunning launches run at a time: beyond 32 a device of the CPU plugin would make the caller of Execute
-// wait.
 class LaunchQueue {
  public:
-  static constexpr int kMaxRunning = 24;
-
   // The queue is destroyed on the command thread, or after that has been shut down.
-  LaunchQueue(uint64_t controller, std::shared_ptr<collectives::Engine> engine,
+  LaunchQueue(uint64_t controller, const pjrt::Client& client, std::shared_ptr<collectives::Engine> engine,
               std::shared_ptr<SerialExecutor> executor, std::shared_ptr<Stats> stats);
   ~LaunchQueue();
 
@@ -105,18 +108,23 @@ class LaunchQueue {
     std::shared_ptr<SerialExecutor> executor;
     LaunchQueue* queue;  // nullptr once the queue is gone; command thread only
     std::atomic<int> running{0};
-    std::atomic<bool> stalled{false};  // the queue waits for a running launch to finish
+    std::atomic<bool> stalled{false};  // the queue waits until fewer launches run
+    int resume_at = 0;                 // never changes
   };
   template <typename T>
   void AwaitResolved(const Future<T>& future, const std::shared_ptr<Waiting>& waiting);
   void StartReady();
   bool MayStart();
+  void Start(const std::shared_ptr<Launch>& launch);
+  bool MayRunHere(const Program& program, const ProgramParts& parts) const;
   static void OnLaunchDone(const std::shared_ptr<Link>& link);
 
   const uint64_t controller_;
   const std::shared_ptr<collectives::Engine> engine_;
   const std::shared_ptr<Stats> stats_;
   const std::shared_ptr<Link> link_;
+  const int max_running_;
+  std::vector<std::unique_ptr<DeviceQueue>> devices_;
   std::deque<std::shared_ptr<Waiting>> waiting_;
 };
 

@@ -6,7 +6,8 @@
 
 namespace openpathways::worker {
 
-NamedBuffer::NamedBuffer(std::shared_ptr<Stats> stats) : stats_(std::move(stats)), value_(promise_.future()) {
+NamedBuffer::NamedBuffer(std::shared_ptr<Stats> stats, Maker maker)
+    : stats_(std::move(stats)), maker_(maker), value_(promise_.future()) {
   stats_->buffers.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -49,17 +50,17 @@ Future<> NamedBuffer::Ready() const {
   return ready;
 }
 
-absl::StatusOr<NamedBufferRef> BufferTable::Make(uint64_t id) {
+absl::StatusOr<NamedBufferRef> BufferTable::Make(uint64_t id, NamedBuffer::Maker maker) {
   if (id == 0) return absl::InvalidArgumentError("0 is no buffer number");
   auto [entry, is_new] = buffers_.try_emplace(id);
   if (!is_new) return absl::AlreadyExistsError(absl::StrCat("buffer ", id, " exists already"));
-  entry->second = std::make_shared<NamedBuffer>(stats_);
+  entry->second = std::make_shared<NamedBuffer>(stats_, maker);
   return entry->second;
 }
 
 NamedBufferRef BufferTable::Find(uint64_t id) const {
   if (auto it = buffers_.find(id); it != buffers_.end()) return it->second;
-  auto unknown = std::make_shared<NamedBuffer>(stats_);
+  auto unknown = std::make_shared<NamedBuffer>(stats_, NamedBuffer::Maker::kOther);
   unknown->Set(absl::NotFoundError(absl::StrCat("buffer ", id, " does not exist on this worker")));
   return unknown;
 }

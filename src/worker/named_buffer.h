@@ -23,7 +23,8 @@ struct Value {
   std::unique_ptr<pjrt::Buffer> buffer;
   std::atomic<bool> shared{false};
   const std::byte* arena_data = nullptr;  // of the arena's memory that the buffer was made from, if it was
-  // The last launch that got it as an argument, and which argument that was. Command thread only.
+  // The last launch that got it as an argument, and which argument that was. Only for the thread that launches on the
+  // buffer's device.
   uint64_t last_launch = 0;
   size_t last_argument = 0;
 };
@@ -32,7 +33,8 @@ using ValueRef = std::shared_ptr<Value>;
 // Thread-safe. Shared by the table of names and by whoever uses the buffer; its memory goes with the last of them.
 class NamedBuffer {
  public:
-  explicit NamedBuffer(std::shared_ptr<Stats> stats);
+  enum class Maker { kLaunch, kOther };
+  NamedBuffer(std::shared_ptr<Stats> stats, Maker maker);
   ~NamedBuffer();
 
   // Once; later calls are ignored. The value may be a buffer whose data is not there yet.
@@ -45,12 +47,16 @@ class NamedBuffer {
   // Resolves when the data is there, or to the error.
   Future<> Ready() const;
 
+  // Whether a launch of this worker sets it: a later launch on the same device finds it set.
+  bool made_by_launch() const { return maker_ == Maker::kLaunch; }
+
   bool pinned() const { return pins_.load(std::memory_order_acquire) > 0; }
 
  private:
   friend class Pin;
 
   const std::shared_ptr<Stats> stats_;
+  const Maker maker_;
   Promise<ValueRef> promise_;
   const Future<ValueRef> value_;
   std::atomic<int> pins_{0};
@@ -82,7 +88,7 @@ class BufferTable {
   explicit BufferTable(std::shared_ptr<Stats> stats) : stats_(std::move(stats)) {}
 
   // A new pending buffer. ALREADY_EXISTS if the number is in use, INVALID_ARGUMENT if it is 0.
-  absl::StatusOr<NamedBufferRef> Make(uint64_t id);
+  absl::StatusOr<NamedBufferRef> Make(uint64_t id, NamedBuffer::Maker maker = NamedBuffer::Maker::kOther);
 
   // The buffer, or one that has failed with NOT_FOUND.
   NamedBufferRef Find(uint64_t id) const;

@@ -1,15 +1,21 @@
 #include "worker/program.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "hlo/collective_call.h"
+#include "pjrt/compile_options.h"
+#include "worker/client_pool.h"
 
 namespace openpathways::worker {
 
 Program::Program(const LoadExecutable& request, collectives::WorkerId self, std::shared_ptr<Stats> stats)
-    : stats_(std::move(stats)), executable_(promise_.future()) {
+    : stats_(std::move(stats)),
+      straight_line_(request.straight_line()),
+      typical_nanos_(kShortNanos),  // until it is known
+      parts_(promise_.future()) {
   stats_->executables.fetch_add(1, std::memory_order_relaxed);
   absl::Status valid = CheckPlacement(request);
   if (valid.ok()) {
@@ -35,27 +41,119 @@ absl::Status Program::CheckPlacement(const LoadExecutable& request) {
   return absl::OkStatus();
 }
 
+// What the loading of the parts, one task each, has in common.
+struct Program::Loading {
+  std::shared_ptr<Program> program;
+  std::shared_ptr<pjrt::Client> client;
+  transport::Buffer serialized;
+  std::string compile_options;
+  std::vector<int64_t> assignment;
+  std::vector<std::vector<pjrt::Device*>> devices;  // of each part
+  std::shared_ptr<ProgramParts> parts = std::make_shared<ProgramParts>();
+  absl::Mutex mu;
+  size_t missing ABSL_GUARDED_BY(mu) = 0;
+  absl::Status status ABSL_GUARDED_BY(mu);
+
+  void Done(const absl::Status& part_status) {
+    absl::Status result;
+    {
+      absl::MutexLock lock(&mu);
+      status.Update(part_status);
+      if (--missing > 0) return;
+      result = status;
+    }
+    if (result.ok()) {
+      program->promise_.Set(ProgramPartsRef(parts));
+    } else {
+      program->promise_.Set(AnnotateStatus(result, "loading an executable"));
+    }
+  }
+};
+
 void Program::Load(ThreadPool* pool, std::shared_ptr<pjrt::Client> client, transport::Buffer serialized,
                    std::string compile_options) {
-  if (executable_.IsReady()) return;  // failed already
-  pool->Post([self = shared_from_this(), client = std::move(client), serialized = std::move(serialized),
-              compile_options = std::move(compile_options)] {
-    auto executable = self->LoadNow(*client, serialized, compile_options);
-    if (!executable.ok()) executable = AnnotateStatus(executable.status(), "loading an executable");
-    self->promise_.Set(std::move(executable));
-  });
+  if (parts_.IsReady()) return;  // failed already
+  auto loading = std::make_shared<Loading>();
+  auto prepare = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(loading->assignment, pjrt::ReadDeviceAssignment(compile_options));
+    ASSIGN_OR_RETURN(loading->devices, DevicesOfParts(*client, loading->assignment));
+    return absl::OkStatus();
+  };
+  if (absl::Status status = prepare(); !status.ok()) {
+    promise_.Set(AnnotateStatus(status, "loading an executable"));
+    return;
+  }
+  loading->program = shared_from_this();
+  loading->client = std::move(client);
+  loading->serialized = std::move(serialized);
+  loading->compile_options = std::move(compile_options);
+  const size_t num_parts = loading->devices.size();
+  loading->parts->resize(num_parts);
+  {
+    absl::MutexLock lock(&loading->mu);
+    loading->missing = num_parts;
+  }
+  for (size_t part = 0; part < num_parts; ++part) {
+    pool->Post([loading, part] { loading->Done(LoadPart(*loading, part)); });
+  }
 }
 
-absl::StatusOr<ExecutableRef> Program::LoadNow(pjrt::Client& client, const transport::Buffer& serialized,
-                                               const std::string& compile_options) {
-  const absl::string_view bytes(reinterpret_cast<const char*>(serialized.data()), serialized.size());
-  ASSIGN_OR_RETURN(ExecutableRef executable, client.DeserializeAndLoad(bytes, compile_options));
-  const std::vector<pjrt::Device*>& devices = executable->local_devices();
-  if (devices.size() != local_devices_.size()) {
-    return absl::InternalError(absl::StrCat("the controller placed it on ", local_devices_.size(),
-                                            " devices of this worker, but the plugin loaded it on ", devices.size()));
+absl::StatusOr<std::vector<std::vector<pjrt::Device*>>> Program::DevicesOfParts(
+    const pjrt::Client& client, absl::Span<const int64_t> assignment) const {
+  if (assignment.size() != placement_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("the controller placed it on ", placement_.size(),
+                                                   " devices, but assigned ", assignment.size()));
   }
-  return executable;
+  std::vector<pjrt::Device*> devices;
+  for (int64_t logical : local_devices_) {
+    for (pjrt::Device* device : client.local_devices()) {
+      if (device->id() == assignment[logical]) devices.push_back(device);
+    }
+  }
+  if (devices.size() != local_devices_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("the controller placed it on ", local_devices_.size(),
+                                                   " devices of this worker, but assigned ", devices.size(),
+                                                   " of its devices"));
+  }
+  if (!LaunchesPerDevice(client)) return std::vector<std::vector<pjrt::Device*>>{std::move(devices)};
+  std::vector<std::vector<pjrt::Device*>> parts;
+  for (pjrt::Device* device : devices) parts.push_back({device});
+  return parts;
+}
+
+absl::Status Program::LoadPart(Loading& loading, size_t part) {
+  // Ids of the CPU plugin are process * 2048 + ordinal, and processes are numbered from 0: this is nobody's.
+  constexpr int64_t kForeign = int64_t{1} << 30;
+  const std::vector<pjrt::Device*>& mine = loading.devices[part];
+  const std::vector<pjrt::Device*>& all = loading.client->local_devices();
+  auto has = [](const std::vector<pjrt::Device*>& devices, int64_t id) {
+    return std::any_of(devices.begin(), devices.end(), [id](const pjrt::Device* device) { return device->id() == id; });
+  };
+  // The plugin loads a program on those devices of an assignment that its client has. To it, the other parts' devices
+  // are another process's.
+  std::vector<int64_t> assignment = loading.assignment;
+  for (int64_t& id : assignment) {
+    if (has(all, id) && !has(mine, id)) id += kForeign;
+  }
+  ASSIGN_OR_RETURN(std::string options, pjrt::WithDeviceAssignment(loading.compile_options, assignment));
+  const absl::string_view bytes(reinterpret_cast<const char*>(loading.serialized.data()), loading.serialized.size());
+  ProgramPart& result = (*loading.parts)[part];
+  ASSIGN_OR_RETURN(result.executable, loading.client->DeserializeAndLoad(bytes, options));
+  if (result.executable->local_devices() != mine) {
+    return absl::InternalError(absl::StrCat("the plugin loaded it on ", result.executable->local_devices().size(),
+                                            " devices of this worker instead of ", mine.size(), ", or on others"));
+  }
+  if (LaunchesPerDevice(*loading.client)) {
+    result.queue = std::find(all.begin(), all.end(), mine[0]) - all.begin();
+    result.first_device = part;
+  }
+  return absl::OkStatus();
+}
+
+void Program::AddDuration(int64_t nanos) {
+  // Launches on other devices may add theirs at the same time; that one of them gets lost does no harm.
+  const int64_t typical = typical_nanos_.load(std::memory_order_relaxed);
+  typical_nanos_.store(typical + (nanos - typical) / 4, std::memory_order_relaxed);
 }
 
 absl::StatusOr<const hlo::CollectiveDescriptor*> Program::Descriptor(absl::string_view attribute) {

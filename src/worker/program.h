@@ -2,6 +2,7 @@
 #ifndef OPENPATHWAYS_WORKER_PROGRAM_H_
 #define OPENPATHWAYS_WORKER_PROGRAM_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "base/future.h"
 #include "collectives/engine.h"
 #include "hlo/collective.pb.h"
@@ -23,7 +25,14 @@
 
 namespace openpathways::worker {
 
-using ExecutableRef = std::shared_ptr<pjrt::LoadedExecutable>;
+// The part of a program that one DeviceQueue launches: of one device with the CPU plugin, else of all.
+struct ProgramPart {
+  std::unique_ptr<pjrt::LoadedExecutable> executable;
+  size_t queue = 0;         // number of the DeviceQueue
+  size_t first_device = 0;  // among the program's local devices
+};
+using ProgramParts = std::vector<ProgramPart>;
+using ProgramPartsRef = std::shared_ptr<const ProgramParts>;
 
 // Thread-safe. Shared by the controller's table and by launches.
 class Program : public std::enable_shared_from_this<Program> {
@@ -36,8 +45,14 @@ class Program : public std::enable_shared_from_this<Program> {
   void Load(ThreadPool* pool, std::shared_ptr<pjrt::Client> client, transport::Buffer serialized,
             std::string compile_options);
 
-  // Resolves when the executable has been loaded, or to the error.
-  const Future<ExecutableRef>& executable() const { return executable_; }
+  // Resolves when the program has been loaded, or to the error.
+  const Future<ProgramPartsRef>& parts() const { return parts_; }
+
+  // Whether a launch may run on a thread that serves others: it waits for nobody, has no loops, and took at most some
+  // 50 microseconds on each device so far.
+  bool is_short() const { return straight_line_ && typical_nanos_.load(std::memory_order_relaxed) < kShortNanos; }
+  // Says how long a launch took on one device.
+  void AddDuration(int64_t nanos);
 
   // Logical devices that are this worker's, ascending.
   const std::vector<int64_t>& local_devices() const { return local_devices_; }
@@ -48,13 +63,20 @@ class Program : public std::enable_shared_from_this<Program> {
   absl::StatusOr<const hlo::CollectiveDescriptor*> Descriptor(absl::string_view attribute);
 
  private:
+  static constexpr int64_t kShortNanos = 50'000;
+  struct Loading;
+
   static absl::Status CheckPlacement(const LoadExecutable& request);
-  absl::StatusOr<ExecutableRef> LoadNow(pjrt::Client& client, const transport::Buffer& serialized,
-                                        const std::string& compile_options);
+  // The devices of this worker that the parts run on.
+  absl::StatusOr<std::vector<std::vector<pjrt::Device*>>> DevicesOfParts(const pjrt::Client& client,
+                                                                         absl::Span<const int64_t> assignment) const;
+  static absl::Status LoadPart(Loading& loading, size_t part);
 
   const std::shared_ptr<Stats> stats_;
-  Promise<ExecutableRef> promise_;
-  const Future<ExecutableRef> executable_;
+  const bool straight_line_;
+  std::atomic<int64_t> typical_nanos_;  // of a launch on one device; a moving average
+  Promise<ProgramPartsRef> promise_;
+  const Future<ProgramPartsRef> parts_;
   collectives::Placement placement_;
   std::vector<int64_t> local_devices_;
 

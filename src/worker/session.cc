@@ -30,10 +30,10 @@ Session::~Session() {
 
 void Session::Begin() {
   resources_.incoming->AddController(controller_);
-  launches_ = std::make_unique<LaunchQueue>(controller_, resources_.engine, executor_, resources_.stats);
   auto client = resources_.clients->Acquire();
   if (!client.ok()) return Break(AnnotateStatus(client.status(), "no PJRT client for another controller"));
   client_ = *std::move(client);
+  launches_ = std::make_unique<LaunchQueue>(controller_, *client_, resources_.engine, executor_, resources_.stats);
 
   Event event;
   Welcome& welcome = *event.mutable_welcome();
@@ -49,12 +49,16 @@ void Session::Begin() {
 void Session::OnMessage(transport::Message message) {
   auto command = std::make_unique<Command>();
   const bool parsed = command->ParseFromString(message.header);
-  executor_->Post([this, parsed, command = std::move(command), payload = std::move(message.payload)]() mutable {
+  const bool is_bulk = !message.payload.empty();
+  Task task = [this, parsed, command = std::move(command), payload = std::move(message.payload)]() mutable {
     if (broken_) return;
     absl::Status status =
         parsed ? Dispatch(*command, std::move(payload)) : absl::InvalidArgumentError("a message that is no command");
     if (!status.ok()) Break(status);
-  });
+  };
+  // Commands without data are quickly done, so the caller, the I/O thread, may do them; not those that copy bytes.
+  if (is_bulk) return executor_->Post(std::move(task));
+  executor_->RunOrPost(std::move(task));
 }
 
 void Session::End() {
@@ -69,7 +73,7 @@ void Session::Break(const absl::Status& status) {
 }
 
 void Session::FreeAll() {
-  if (launches_ == nullptr) return;  // freed already
+  if (std::exchange(freed_, true)) return;
   broken_ = true;
   launches_.reset();
   host_transfers_.clear();
@@ -203,7 +207,8 @@ absl::Status Session::Do(const Execute& command) {
   const uint64_t num_results = command.num_results() * request.program->local_devices().size();
   request.results.reserve(num_results);
   for (uint64_t i = 0; i < num_results; ++i) {
-    ASSIGN_OR_RETURN(NamedBufferRef result, buffers_.Make(command.first_result() + i));
+    ASSIGN_OR_RETURN(NamedBufferRef result,
+                     buffers_.Make(command.first_result() + i, NamedBuffer::Maker::kLaunch));
     request.results.push_back(std::move(result));
   }
   launches_->Add(std::move(request));

@@ -105,6 +105,7 @@ class Session {
   absl::flat_hash_map<uint64_t, std::shared_ptr<Read>> reads_;
   std::unique_ptr<LaunchQueue> launches_;
   bool broken_ = false;  // the controller broke the protocol, or is gone
+  bool freed_ = false;
 
   const std::shared_ptr<SerialExecutor> executor_;
 };

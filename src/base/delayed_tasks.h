@@ -1,6 +1,6 @@
 // Runs small closures a little later, on one thread of its own.
-#ifndef OPENPATHWAYS_CLUSTER_DELAYED_TASKS_H_
-#define OPENPATHWAYS_CLUSTER_DELAYED_TASKS_H_
+#ifndef OPENPATHWAYS_BASE_DELAYED_TASKS_H_
+#define OPENPATHWAYS_BASE_DELAYED_TASKS_H_
 
 #include <chrono>
 #include <condition_variable>
@@ -11,7 +11,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/time/time.h"
 
-namespace openpathways::cluster {
+namespace openpathways {
 
 // Thread-safe. Tasks must not block. Those that have not run when the object dies never do.
 class DelayedTasks {
@@ -33,6 +33,6 @@ class DelayedTasks {
   std::thread thread_;
 };
 
-}  // namespace openpathways::cluster
+}  // namespace openpathways
 
-#endif  // OPENPATHWAYS_CLUSTER_DELAYED_TASKS_H_
+#endif  // OPENPATHWAYS_BASE_DELAYED_TASKS_H_

@@ -1,9 +1,9 @@
-#include "cluster/delayed_tasks.h"
+#include "base/delayed_tasks.h"
 
 #include <mutex>
 #include <utility>
 
-namespace openpathways::cluster {
+namespace openpathways {
 
 DelayedTasks::DelayedTasks() : thread_([this] { Run(); }) {}
 
@@ -42,4 +42,4 @@ void DelayedTasks::Run() {
   }
 }
 
-}  // namespace openpathways::cluster
+}  // namespace openpathways
