@@ -47,8 +47,8 @@ using FutureEntryRef = std::shared_ptr<const FutureEntry>;
 // those of some responses, which therefore must not take one.
 enum class Counting { kCounted, kNotCounted };
 
-// Whether somebody may be waiting for a response. One that nobody waits for travels with a later one, if that comes
-// within a millisecond.
+// Whether somebody may be waiting for a response. Those that nobody waits for are collected for some milliseconds and
+// let the others overtake them.
 enum class Urgency { kNow, kSoon };
 
 class Session : public std::enable_shared_from_this<Session> {

@@ -1,5 +1,6 @@
 #include "proxy/session_reactor.h"
 
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,8 +15,8 @@ namespace openpathways::proxy {
 namespace {
 
 // How long a response that nobody waits for may wait for others, and with how many.
-constexpr absl::Duration kSoon = absl::Milliseconds(1);
-constexpr size_t kMaxHeldBack = 64;
+constexpr absl::Duration kSoon = absl::Milliseconds(5);
+constexpr size_t kMaxHeldBack = 128;
 
 constexpr char kMetadataKey[] = "ifrt-proxy-grpc-ifrt-session-metadata-bin";
 
@@ -124,19 +125,23 @@ void SessionReactor::Outbox::Read() {
 void SessionReactor::Outbox::Send(wire::IfrtResponse response, Urgency urgency) {
   absl::MutexLock lock(&mu);
   if (reactor == nullptr || ending) return;
-  queue.push_back(std::move(response));
-  if (urgency == Urgency::kSoon && !flushing && queue.size() < kMaxHeldBack) {
-    if (!std::exchange(flush_soon, true)) delayed.RunAfter(kSoon, [self = shared_from_this()] { self->Flush(); });
-    return;
+  if (urgency == Urgency::kNow) {
+    queue.push_back(std::move(response));
+    return Advance();
   }
-  flushing = true;
-  Advance();
+  later.push_back(std::move(response));
+  if (later.size() == kMaxHeldBack) return FlushLocked();
+  if (later.size() == 1) delayed.RunAfter(kSoon, [self = shared_from_this()] { self->Flush(); });
 }
 
 void SessionReactor::Outbox::Flush() {
   absl::MutexLock lock(&mu);
-  flush_soon = false;
-  flushing = true;
+  FlushLocked();
+}
+
+void SessionReactor::Outbox::FlushLocked() {
+  queue.insert(queue.end(), std::make_move_iterator(later.begin()), std::make_move_iterator(later.end()));
+  later.clear();
   Advance();
 }
 
@@ -147,6 +152,7 @@ void SessionReactor::Outbox::End(const absl::Status& status, const std::string& 
   end_status = status;
   end_reason = reason;
   queue.clear();
+  later.clear();
   Advance();
 }
 
@@ -156,8 +162,7 @@ void SessionReactor::Outbox::Advance() {
     std::exchange(reactor, nullptr)->Finish(ToGrpc(end_status));
     return;
   }
-  if (queue.empty()) flushing = false;
-  if (!flushing) return;
+  if (queue.empty()) return;
   writing = true;
   reactor->response_ = SerializeMessage(queue.front());
   queue.pop_front();

@@ -41,16 +41,16 @@ class SessionReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     DelayedTasks& delayed;
     absl::Mutex mu;
     SessionReactor* reactor ABSL_GUARDED_BY(mu) = nullptr;  // null once the stream is finished
-    std::deque<xla::ifrt::proxy::IfrtResponse> queue ABSL_GUARDED_BY(mu);
+    std::deque<xla::ifrt::proxy::IfrtResponse> queue ABSL_GUARDED_BY(mu);  // to be sent now
+    std::deque<xla::ifrt::proxy::IfrtResponse> later ABSL_GUARDED_BY(mu);  // Flush will move them to `queue`
     bool writing ABSL_GUARDED_BY(mu) = false;
-    bool flushing ABSL_GUARDED_BY(mu) = false;    // all of `queue` is to be sent
-    bool flush_soon ABSL_GUARDED_BY(mu) = false;  // Flush will be called
     bool ending ABSL_GUARDED_BY(mu) = false;
     absl::Status end_status ABSL_GUARDED_BY(mu);
     std::string end_reason ABSL_GUARDED_BY(mu);
 
     void Send(xla::ifrt::proxy::IfrtResponse response, Urgency urgency);
     void Flush();
+    void FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
     void Read();
     void End(const absl::Status& status, const std::string& reason);
     void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
