@@ -59,6 +59,7 @@ absl::Status FillShape(const pjrt::LoadedExecutable& executable, Program& progra
     if (i < info.output_memory_kinds.size()) program.mutable_results(i)->set_memory_kind(info.output_memory_kinds[i]);
   }
   program.set_straight_line(shape.straight_line);
+  program.set_few_steps(shape.few_steps);
   program.mutable_donated_parameters()->Assign(shape.donated_parameters.begin(), shape.donated_parameters.end());
   return absl::OkStatus();
 }

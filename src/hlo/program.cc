@@ -60,20 +60,40 @@ std::vector<int64_t> DonatedParameters(const HloModuleProto& module) {
   return std::vector<int64_t>(donated.begin(), donated.end());
 }
 
-bool IsStraightLine(const HloModuleProto& module) {
-  static const auto* const others = new absl::flat_hash_set<absl::string_view>{
-      "while",          "conditional",        "async-start",          "infeed",
-      "outfeed",        "send",               "recv",                 "all-reduce",
-      "all-gather",     "all-to-all",         "ragged-all-to-all",    "reduce-scatter",
-      "all-reduce-start", "all-gather-start", "collective-permute",   "collective-permute-start",
-      "collective-broadcast"};
+// Steps that XLA does not show yet, copies above all, are left room for.
+constexpr int kFewSteps = 5;
+
+bool IsCollective(const HloInstructionProto& instruction) {
+  static const auto* const opcodes = new absl::flat_hash_set<absl::string_view>{
+      "all-reduce", "all-gather",         "all-to-all",          "ragged-all-to-all",
+      "reduce-scatter", "collective-permute", "collective-broadcast"};
+  return opcodes->contains(instruction.opcode()) || instruction.custom_call_target() == kCollectiveTarget;
+}
+
+// What may run any number of times, wait for others, or run on other threads.
+bool IsControlFlow(const HloInstructionProto& instruction) {
+  static const auto* const opcodes = new absl::flat_hash_set<absl::string_view>{
+      "while", "conditional", "call", "async-start", "infeed", "outfeed", "send", "recv", "all-reduce-start",
+      "all-gather-start", "collective-permute-start"};
+  return opcodes->contains(instruction.opcode());
+}
+
+bool IsStep(const HloInstructionProto& instruction) {
+  static const auto* const none = new absl::flat_hash_set<absl::string_view>{
+      "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"};
+  return !none->contains(instruction.opcode());
+}
+
+void ReadSteps(const HloModuleProto& module, ProgramShape& program) {
+  int steps = 0;
   for (const HloComputationProto& computation : module.computations()) {
     for (const HloInstructionProto& instruction : computation.instructions()) {
-      if (others->contains(instruction.opcode())) return false;
-      if (instruction.custom_call_target() == kCollectiveTarget) return false;
+      if (IsControlFlow(instruction)) program.straight_line = program.few_steps = false;
+      if (IsCollective(instruction)) program.straight_line = false;
+      if (computation.id() == module.entry_computation_id() && IsStep(instruction)) ++steps;
     }
   }
-  return true;
+  if (steps > kFewSteps) program.few_steps = false;
 }
 
 absl::StatusOr<ProgramShape> Read(const HloModuleProto& module) {
@@ -97,7 +117,7 @@ absl::StatusOr<ProgramShape> Read(const HloModuleProto& module) {
     RETURN_IF_ERROR(AppendShardings(module.spmd_output_sharding(), program.results.size(), program.result_shardings));
   }
   program.donated_parameters = DonatedParameters(module);
-  program.straight_line = IsStraightLine(module);
+  ReadSteps(module, program);
   return program;
 }
 

@@ -30,6 +30,10 @@ struct ProgramShape {
   // It has neither collectives (in our form or XLA's) nor loops, branches or transfers to the host: each run takes about
   // the same time and waits for nobody.
   bool straight_line = true;
+  // It has no loops, branches or transfers and so few steps, collectives among them, that XLA's CPU runtime does one
+  // after the other on the thread that calls it, instead of some at the same time on threads of its own. (Fact:
+  // openxla/xla, xla/backends/cpu/runtime/thunk_executor.h: up to 8 thunks.)
+  bool few_steps = true;
 };
 
 // INVALID_ARGUMENT if a shape is neither array, token nor a tuple of these, or the shardings do not fit the shapes.

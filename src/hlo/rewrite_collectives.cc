@@ -11,7 +11,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "hlo/async_launch.h"
 #include "hlo/collective_call.h"
 #include "hlo/computation_editor.h"
 #include "hlo/reduction.h"
@@ -62,7 +61,6 @@ class Rewriter {
       RETURN_IF_ERROR(RewriteComputation(computation));
       changed = true;
     }
-    if (changed) PreventInlineLaunch(module_);
     return changed;
   }
 

@@ -137,6 +137,7 @@ std::shared_ptr<const Loading> LoadedProgram::BeginLoading(std::vector<cluster::
     load->set_executable(loading->executable);
     load->mutable_placement()->Add(placement_.begin(), placement_.end());
     load->set_straight_line(compiled_->program.straight_line());
+    load->set_few_steps(compiled_->program.few_steps());
     outgoing.payload = executable_bytes_;
     outgoing.complete = [assignment](worker::Command& command) {
       assignment->Fill(*command.mutable_load_executable());

@@ -186,7 +186,7 @@ absl::Status LoadedExecutableImpl::CheckArguments(const ExecuteArgs& args) const
 absl::StatusOr<ExecuteResult> LoadedExecutableImpl::Execute(const ExecuteArgs& args) {
   RETURN_IF_ERROR(CheckArguments(args));
   if (local_devices_.empty()) return ExecuteResult();
-  auto scope = std::make_unique<ExecuteScope>(ExecuteScope{args.user_data, args.launch_id});
+  auto scope = std::make_unique<ExecuteScope>(ExecuteScope{args.user_data, args.launch_id, args.waited_nanos});
   ASSIGN_OR_RETURN(PJRT_ExecuteContext * context, client_->plugin().CreateExecuteContext(scope.get()));
   auto running = std::make_shared<RunningExecution>(*client_, std::move(scope), context);
   ASSIGN_OR_RETURN(ExecuteResult result, Launch(args, context));

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/fiber.h"
 #include "pjrt/completion_threads.h"
 #include "pjrt/plugin.h"
 #include "pjrt/plugin_order.h"
@@ -34,6 +35,7 @@ struct FfiCall::State {
   // Who waits for the end: the device's thread in HandleCall, or, once that has run out of patience, the plugin.
   std::mutex mu;
   std::condition_variable finished;
+  Fiber* waiting_fiber = nullptr;      // guarded by mu
   std::optional<absl::Status> result;  // guarded by mu
   bool left_to_plugin = false;         // guarded by mu
 };
@@ -151,6 +153,28 @@ bool AnswerMetadataQuery(const XLA_FFI_CallFrame& frame) {
   return true;
 }
 
+int64_t NowNanos() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// False if the result is still not there after some time. A fiber waits without limit: its thread goes on meanwhile.
+bool AwaitResult(FfiCall::State& state, std::unique_lock<std::mutex>& lock) {
+  if (state.result.has_value()) return true;
+  const int64_t start = NowNanos();
+  bool there = true;
+  if (Fiber* fiber = Fiber::Current(); fiber != nullptr) {
+    state.waiting_fiber = fiber;
+    lock.unlock();
+    fiber->Suspend();
+    lock.lock();
+  } else {
+    there = state.finished.wait_for(lock, kPatience, [&] { return state.result.has_value(); });
+  }
+  if (state.scope.waited_nanos != nullptr) state.scope.waited_nanos->fetch_add(NowNanos() - start);
+  return there;
+}
+
 XLA_FFI_Error* HandleCall(Slot& slot, XLA_FFI_CallFrame* frame) {
   if (AnswerMetadataQuery(*frame)) return nullptr;
   TakeFromPlugin();
@@ -165,9 +189,7 @@ XLA_FFI_Error* HandleCall(Slot& slot, XLA_FFI_CallFrame* frame) {
   (*handler)(FfiCall(state));
   GiveToPlugin();
   std::unique_lock lock(state->mu);
-  if (state->finished.wait_for(lock, kPatience, [&] { return state->result.has_value(); })) {
-    return state->result->ok() ? nullptr : MakeError(frame->api, *state->result);
-  }
+  if (AwaitResult(*state, lock)) return state->result->ok() ? nullptr : MakeError(frame->api, *state->result);
   XLA_FFI_Future_Create_Args create{};
   create.struct_size = XLA_FFI_Future_Create_Args_STRUCT_SIZE;
   state->left_to_plugin = true;
@@ -310,7 +332,11 @@ void FfiCall::Finish(const absl::Status& status) {
     std::lock_guard lock(state->mu);
     if (!state->left_to_plugin) {
       state->result = status;
-      state->finished.notify_one();
+      if (state->waiting_fiber != nullptr) {
+        state->waiting_fiber->Resume();
+      } else {
+        state->finished.notify_one();
+      }
       return;
     }
   }

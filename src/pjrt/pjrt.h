@@ -6,6 +6,7 @@
 #ifndef OPENPATHWAYS_PJRT_PJRT_H_
 #define OPENPATHWAYS_PJRT_PJRT_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -118,6 +119,9 @@ struct ExecuteArgs {
   int64_t launch_id = 0;
   // FfiCall::user_data() in handlers of this execution; owned by the caller until all `done` futures resolved.
   void* user_data = nullptr;
+  // If not nullptr: to it is added how long the threads of the devices waited for calls of handlers to finish; as long
+  // valid as user_data.
+  std::atomic<int64_t>* waited_nanos = nullptr;
 };
 
 struct ExecuteResult {

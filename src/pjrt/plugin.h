@@ -2,6 +2,7 @@
 #ifndef OPENPATHWAYS_PJRT_PLUGIN_H_
 #define OPENPATHWAYS_PJRT_PLUGIN_H_
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@ namespace openpathways::pjrt {
 struct ExecuteScope {
   void* user_data = nullptr;
   int64_t launch_id = 0;
+  std::atomic<int64_t>* waited_nanos = nullptr;
 };
 
 class PluginImpl : public Plugin {

@@ -16,6 +16,13 @@ namespace {
 constexpr int kMaxQueued = 1024;
 constexpr int kMaxInBackground = 24;
 
+// The sanitizers do not know of stacks that change.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool kHaveFibers = false;
+#else
+constexpr bool kHaveFibers = true;
+#endif
+
 int64_t NowNanos() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -38,6 +45,7 @@ void Launch::Begin(std::function<void()> done) {
 void Launch::Run(const ProgramPart& part) {
   const int64_t start = NowNanos();
   absl::StatusOr<pjrt::ExecuteResult> result = Execute(part);
+  ran_nanos_.fetch_add(NowNanos() - start, std::memory_order_relaxed);
   ReleaseArguments(part);  // from here on PJRT holds what it needs
   if (!result.ok()) {
     Fail(result.status());
@@ -45,7 +53,6 @@ void Launch::Run(const ProgramPart& part) {
     DevicesDone(static_cast<int>(part.executable->local_devices().size()));
     return;
   }
-  request_.program->AddDuration(NowNanos() - start);
   BindResults(part, std::move(result->outputs));
   for (const Future<>& device_done : result->done) {
     device_done.OnReady([self = shared_from_this()](const absl::Status& status) {
@@ -81,6 +88,7 @@ absl::StatusOr<pjrt::ExecuteResult> Launch::Execute(const ProgramPart& part) {
   args.non_donatable = NonDonatable(part, values);
   args.launch_id = static_cast<int64_t>(key_.launch);
   args.user_data = this;
+  args.waited_nanos = &waited_nanos_;
   return part.executable->Execute(args);
 }
 
@@ -184,6 +192,7 @@ void Launch::Fail(const absl::Status& status) {
 void Launch::DevicesDone(int count) {
   if (unfinished_.fetch_sub(count, std::memory_order_acq_rel) != count) return;
   engine_launch_.reset();
+  request_.program->AddDuration((ran_nanos_.load() - waited_nanos_.load()) / static_cast<int64_t>(num_devices_));
   if (request_.on_done) request_.on_done(first_error());
   done_();
 }
@@ -231,13 +240,12 @@ LaunchQueue::LaunchQueue(uint64_t controller, const pjrt::Client& client, std::s
       engine_(std::move(engine)),
       stats_(std::move(stats)),
       link_(std::make_shared<Link>()),
-      max_running_(LaunchesPerDevice(client) ? kMaxQueued : kMaxInBackground) {
+      per_device_(LaunchesPerDevice(client)) {
   link_->executor = std::move(executor);
   link_->queue = this;
-  // Not launch by launch: each time costs a wake-up of the command thread.
-  link_->resume_at = LaunchesPerDevice(client) ? kMaxQueued / 2 : kMaxInBackground - 1;
-  const size_t num_queues = LaunchesPerDevice(client) ? client.local_devices().size() : 1;
+  const size_t num_queues = per_device_ ? client.local_devices().size() : 1;
   for (size_t i = 0; i < num_queues; ++i) devices_.push_back(std::make_unique<DeviceQueue>(absl::StrCat("device ", i)));
+  if (per_device_ && kHaveFibers) fibers_ = std::make_unique<DeviceFibers>("devices", num_queues);
 }
 
 LaunchQueue::~LaunchQueue() { link_->queue = nullptr; }
@@ -269,50 +277,62 @@ void LaunchQueue::Add(LaunchRequest request) {
   StartReady();
 }
 
-bool LaunchQueue::MayStart() {
-  if (link_->running.load() < max_running_) return true;
+// False if the launch has to wait; it is tried again when fewer are running.
+bool LaunchQueue::MayStart(const Program& program) {
+  const bool wants_fibers = fibers_ != nullptr && program.may_run_as_fibers();
+  if (wants_fibers != on_fibers_) {
+    // A device's launches must not overtake each other on their way to different threads.
+    if (StallAbove(0)) return false;
+    on_fibers_ = wants_fibers;
+  }
+  if (link_->running.load() < (per_device_ ? kMaxQueued : kMaxInBackground)) return true;
+  // Not one by one: each time costs a wake-up of the command thread.
+  return !StallAbove(per_device_ ? kMaxQueued / 2 : kMaxInBackground - 1);
+}
+
+// True if more than `running` launches are running. Then StartReady is called when that has changed.
+bool LaunchQueue::StallAbove(int running) {
+  if (link_->running.load() <= running) return false;
+  link_->resume_at.store(running);
   link_->stalled.store(true);
-  // Some may have finished in between, without having seen the mark.
-  return link_->running.load() <= link_->resume_at && link_->stalled.exchange(false);
+  // They may have finished in between, without having seen the mark.
+  return link_->running.load() > running || !link_->stalled.exchange(false);
 }
 
 void LaunchQueue::StartReady() {
-  while (!waiting_.empty() && waiting_.front()->missing == 0 && MayStart()) {
+  while (!waiting_.empty() && waiting_.front()->missing == 0 &&
+         MayStart(*waiting_.front()->launch->request().program)) {
     std::shared_ptr<Launch> launch = std::move(waiting_.front()->launch);
     waiting_.pop_front();
-    link_->running.fetch_add(1);
+    const bool alone = link_->running.fetch_add(1) == 0;
     stats_->launches.fetch_add(1, std::memory_order_relaxed);
     launch->Begin([link = link_] { OnLaunchDone(link); });
-    Start(launch);
+    Start(launch, alone);
   }
 }
 
-void LaunchQueue::Start(const std::shared_ptr<Launch>& launch) {
+void LaunchQueue::Start(const std::shared_ptr<Launch>& launch, bool alone) {
   const Program& program = *launch->request().program;
   const absl::StatusOr<ProgramPartsRef>& loaded = program.parts().Await();  // is there
   if (!loaded.ok()) return launch->FailAll(loaded.status());
-  const ProgramParts& parts = **loaded;
-  if (MayRunHere(program, parts)) {
-    for (const ProgramPart& part : parts) launch->Run(part);
-    return;
+  // A short program is over before another thread has woken up.
+  const bool here = alone && per_device_ && program.may_run_anywhere();
+  for (const ProgramPart& part : **loaded) {
+    if (here) {
+      launch->Run(part);
+      continue;
+    }
+    auto run = [launch, parts = *loaded, &part] { launch->Run(part); };
+    if (on_fibers_) {
+      fibers_->Post(part.queue, std::move(run));
+    } else {
+      devices_[part.queue]->Post(std::move(run));
+    }
   }
-  for (const ProgramPart& part : parts) {
-    devices_[part.queue]->Post([launch, parts = *loaded, &part] { launch->Run(part); });
-  }
-}
-
-// A short program is over before another thread has woken up.
-bool LaunchQueue::MayRunHere(const Program& program, const ProgramParts& parts) const {
-  if (!program.is_short()) return false;
-  for (const ProgramPart& part : parts) {
-    if (!devices_[part.queue]->idle()) return false;
-  }
-  return true;
 }
 
 void LaunchQueue::OnLaunchDone(const std::shared_ptr<Link>& link) {
-  if (link->running.fetch_sub(1) - 1 > link->resume_at || !link->stalled.load()) return;
-  if (!link->stalled.exchange(false)) return;
+  if (link->running.fetch_sub(1) - 1 > link->resume_at.load() || !link->stalled.exchange(false)) return;
   link->executor->Post([link] {
     if (link->queue != nullptr) link->queue->StartReady();
   });

@@ -2,7 +2,8 @@
 //
 // A launch waits in the queue until its program is loaded and those of its arguments that no launch makes exist as
 // device buffers. Then each of its parts (ProgramPart) goes to its DeviceQueue, behind the launches that make the other
-// arguments. What a launch cannot do becomes the error of its results, and the collectives engine tells the other
+// arguments. Programs that hardly compute have the devices as fibers of one thread instead, or run at once if nothing
+// else does. What a launch cannot do becomes the error of its results, and the collectives engine tells the other
 // participants, so that no device waits for one that will never come.
 #ifndef OPENPATHWAYS_WORKER_LAUNCH_H_
 #define OPENPATHWAYS_WORKER_LAUNCH_H_
@@ -21,6 +22,7 @@
 #include "collectives/engine.h"
 #include "pjrt/ffi.h"
 #include "pjrt/pjrt.h"
+#include "worker/device_fibers.h"
 #include "worker/device_queue.h"
 #include "worker/executor.h"
 #include "worker/named_buffer.h"
@@ -83,6 +85,8 @@ class Launch : public std::enable_shared_from_this<Launch> {
   std::function<void()> done_;
 
   std::atomic<int> unfinished_;  // devices
+  std::atomic<int64_t> ran_nanos_{0};     // the devices' times added up
+  std::atomic<int64_t> waited_nanos_{0};  // thereof for others, in collectives
   std::atomic<bool> failed_{false};
   mutable absl::Mutex mu_;
   absl::Status first_error_ ABSL_GUARDED_BY(mu_);
@@ -109,22 +113,24 @@ class LaunchQueue {
     LaunchQueue* queue;  // nullptr once the queue is gone; command thread only
     std::atomic<int> running{0};
     std::atomic<bool> stalled{false};  // the queue waits until fewer launches run
-    int resume_at = 0;                 // never changes
+    std::atomic<int> resume_at{0};     // … than this, plus one
   };
   template <typename T>
   void AwaitResolved(const Future<T>& future, const std::shared_ptr<Waiting>& waiting);
   void StartReady();
-  bool MayStart();
-  void Start(const std::shared_ptr<Launch>& launch);
-  bool MayRunHere(const Program& program, const ProgramParts& parts) const;
+  bool MayStart(const Program& program);
+  bool StallAbove(int running);
+  void Start(const std::shared_ptr<Launch>& launch, bool alone);
   static void OnLaunchDone(const std::shared_ptr<Link>& link);
 
   const uint64_t controller_;
   const std::shared_ptr<collectives::Engine> engine_;
   const std::shared_ptr<Stats> stats_;
   const std::shared_ptr<Link> link_;
-  const int max_running_;
+  const bool per_device_;  // see LaunchesPerDevice
   std::vector<std::unique_ptr<DeviceQueue>> devices_;
+  std::unique_ptr<DeviceFibers> fibers_;  // nullptr unless per_device_
+  bool on_fibers_ = false;                // where the running launches are
   std::deque<std::shared_ptr<Waiting>> waiting_;
 };
 

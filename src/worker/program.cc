@@ -14,7 +14,7 @@ namespace openpathways::worker {
 Program::Program(const LoadExecutable& request, collectives::WorkerId self, std::shared_ptr<Stats> stats)
     : stats_(std::move(stats)),
       straight_line_(request.straight_line()),
-      typical_nanos_(kShortNanos),  // until it is known
+      few_steps_(request.few_steps()),
       parts_(promise_.future()) {
   stats_->executables.fetch_add(1, std::memory_order_relaxed);
   absl::Status valid = CheckPlacement(request);
@@ -151,9 +151,12 @@ absl::Status Program::LoadPart(Loading& loading, size_t part) {
 }
 
 void Program::AddDuration(int64_t nanos) {
-  // Launches on other devices may add theirs at the same time; that one of them gets lost does no harm.
+  // Down at once, up slowly: the thread may have been interrupted. That a launch at the same time overwrites this one's
+  // value does no harm.
   const int64_t typical = typical_nanos_.load(std::memory_order_relaxed);
-  typical_nanos_.store(typical + (nanos - typical) / 4, std::memory_order_relaxed);
+  const int64_t bounded = std::clamp<int64_t>(nanos, 1, typical == 0 ? nanos + 1 : 2 * typical);
+  const bool is_less = typical == 0 || bounded < typical;
+  typical_nanos_.store(is_less ? bounded : typical + (bounded - typical) / 16, std::memory_order_relaxed);
 }
 
 absl::StatusOr<const hlo::CollectiveDescriptor*> Program::Descriptor(absl::string_view attribute) {

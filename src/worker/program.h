@@ -48,10 +48,11 @@ class Program : public std::enable_shared_from_this<Program> {
   // Resolves when the program has been loaded, or to the error.
   const Future<ProgramPartsRef>& parts() const { return parts_; }
 
-  // Whether a launch may run on a thread that serves others: it waits for nobody, has no loops, and took at most some
-  // 50 microseconds on each device so far.
-  bool is_short() const { return straight_line_ && typical_nanos_.load(std::memory_order_relaxed) < kShortNanos; }
-  // Says how long a launch took on one device.
+  // Whether a launch may run on a thread that serves others: it waits for nobody, and is quickly done.
+  bool may_run_anywhere() const { return straight_line_ && is_short(); }
+  // Whether its devices may be fibers of one thread (see device_fibers.h): they would hardly use several threads.
+  bool may_run_as_fibers() const { return few_steps_ && is_short(); }
+  // Says how long a launch computed on one device.
   void AddDuration(int64_t nanos);
 
   // Logical devices that are this worker's, ascending.
@@ -66,6 +67,11 @@ class Program : public std::enable_shared_from_this<Program> {
   static constexpr int64_t kShortNanos = 50'000;
   struct Loading;
 
+  bool is_short() const {
+    const int64_t typical = typical_nanos_.load(std::memory_order_relaxed);
+    return typical > 0 && typical < kShortNanos;
+  }
+
   static absl::Status CheckPlacement(const LoadExecutable& request);
   // The devices of this worker that the parts run on.
   absl::StatusOr<std::vector<std::vector<pjrt::Device*>>> DevicesOfParts(const pjrt::Client& client,
@@ -74,7 +80,8 @@ class Program : public std::enable_shared_from_this<Program> {
 
   const std::shared_ptr<Stats> stats_;
   const bool straight_line_;
-  std::atomic<int64_t> typical_nanos_;  // of a launch on one device; a moving average
+  const bool few_steps_;
+  std::atomic<int64_t> typical_nanos_{0};  // of a launch on one device; 0: not known yet
   Promise<ProgramPartsRef> promise_;
   const Future<ProgramPartsRef> parts_;
   collectives::Placement placement_;
