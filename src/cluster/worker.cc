@@ -59,7 +59,7 @@ void Worker::EnterLost(absl::string_view why, bool tell_listener) {
   std::vector<Outgoing> queue;
   std::vector<BelowWaiter> below_waiters;
   absl::flat_hash_map<uint64_t, ReplyCallback> requests;
-  absl::flat_hash_map<uint64_t, ReadCallback> reads;
+  absl::flat_hash_map<uint64_t, std::deque<ReadCallback>> reads;
   {
     std::lock_guard lock(mu_);
     if (state_ == State::kLost) return;
@@ -79,7 +79,9 @@ void Worker::EnterLost(absl::string_view why, bool tell_listener) {
   }
   if (connection != nullptr) connection->Close();
   for (auto& [id, callback] : requests) callback(status);
-  for (auto& [id, callback] : reads) callback(status);
+  for (auto& [id, callbacks] : reads) {
+    for (ReadCallback& callback : callbacks) callback(status);
+  }
   for (BelowWaiter& waiter : below_waiters) waiter.callback();
   if (!tell_listener) return;
   spdlog::error("{}", std::string(status.message()));
@@ -211,7 +213,11 @@ std::vector<absl::AnyInvocable<void()>> Worker::TakeBelowWaiters() {
 void Worker::OnQueueBelow(size_t limit, absl::AnyInvocable<void()> callback) {
   std::vector<absl::AnyInvocable<void()>> callbacks;
   {
-    std::lock_guard lock(mu_);
+    std::unique_lock lock(mu_);
+    if (state_ == State::kReady && queued_bytes_ + connection_->queued_bytes() <= limit) {
+      lock.unlock();
+      return callback();  // the ordinary case costs no change of threads
+    }
     below_waiters_.push_back({limit, std::move(callback)});
     callbacks = TakeBelowWaiters();
   }
@@ -223,7 +229,7 @@ void Worker::ReadNext(uint64_t request, int64_t size, ReadCallback callback) {
   {
     std::lock_guard lock(mu_);
     status = lost_status_;
-    if (status.ok()) reads_[request] = std::move(callback);
+    if (status.ok()) reads_[request].push_back(std::move(callback));
   }
   if (!status.ok()) return callback(status);
   Outgoing outgoing;
@@ -277,7 +283,7 @@ void Worker::OnWelcome(const worker::Welcome& welcome) {
 
 void Worker::OnReply(const worker::Reply& reply, transport::Buffer payload) {
   ReplyCallback on_reply;
-  ReadCallback on_read;
+  std::deque<ReadCallback> on_read;
   {
     std::lock_guard lock(mu_);
     if (auto found = requests_.find(reply.request()); found != requests_.end()) {
@@ -290,8 +296,10 @@ void Worker::OnReply(const worker::Reply& reply, transport::Buffer payload) {
     }
   }
   absl::Status status = StatusFromProto(reply.status());
-  if (on_read) {
-    return on_read(status.ok() ? absl::DataLossError(absl::StrCat(name(), " ended a read early")) : status);
+  if (!on_read.empty()) {
+    if (status.ok()) status = absl::DataLossError(absl::StrCat(name(), " ended a read early"));
+    for (ReadCallback& callback : on_read) callback(status);
+    return;
   }
   if (!on_reply) return spdlog::warn("{} answered request {}, which nobody waits for", name(), reply.request());
   if (!status.ok()) return on_reply(std::move(status));
@@ -304,8 +312,9 @@ void Worker::OnReadData(const worker::ReadData& data, transport::Buffer payload)
     std::lock_guard lock(mu_);
     auto found = reads_.find(data.request());
     if (found == reads_.end()) return;  // cancelled
-    callback = std::move(found->second);
-    reads_.erase(found);
+    callback = std::move(found->second.front());
+    found->second.pop_front();
+    if (found->second.empty()) reads_.erase(found);
   }
   callback(ReadPiece{.data = std::move(payload), .last = data.last()});
 }

@@ -6,12 +6,14 @@
 // this one held are gone. Commands to a lost worker are dropped; requests to it are answered at once, with DATA_LOSS
 // "slice S host H (ADDRESS) is lost: WHY".
 //
-// Thread-safe. Callbacks run without any lock held, on the transport's I/O thread or on the thread that found out.
+// Thread-safe. Callbacks run without any lock held, on the transport's I/O thread or on the thread that found out,
+// which may be the caller's.
 #ifndef OPENPATHWAYS_CLUSTER_WORKER_H_
 #define OPENPATHWAYS_CLUSTER_WORKER_H_
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -105,7 +107,8 @@ class Worker : public std::enable_shared_from_this<Worker> {
   // or the worker is lost.
   void OnQueueBelow(size_t limit, absl::AnyInvocable<void()> callback);
 
-  // Fetches the next piece of the data that an answered ReadBuffer has pinned. One at a time per request.
+  // Fetches the next piece of the data that an answered ReadBuffer has pinned. Several may be on their way: they come
+  // in the order of the calls. Nothing may be asked for after the last byte.
   void ReadNext(uint64_t request, int64_t size, ReadCallback callback);
   void ReadCancel(uint64_t request);
 
@@ -144,7 +147,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   std::vector<uint64_t> deletes_;
   std::vector<BelowWaiter> below_waiters_;
   absl::flat_hash_map<uint64_t, ReplyCallback> requests_;
-  absl::flat_hash_map<uint64_t, ReadCallback> reads_;
+  absl::flat_hash_map<uint64_t, std::deque<ReadCallback>> reads_;  // none is empty
 };
 
 }  // namespace openpathways::cluster

@@ -20,6 +20,7 @@
 #include "ifrt/array.h"
 #include "ifrt/device.h"
 #include "ifrt/executable.h"
+#include "transport/buffer.h"
 
 namespace openpathways::ifrt {
 
@@ -61,6 +62,9 @@ class Backend {
   // Calls `pong` from the far end of what every command passes on its way to the workers. Only if that is stuck does it
   // not come.
   virtual void Ping(absl::AnyInvocable<void()> pong) = 0;
+  // Memory for bytes on their way to the devices: workers of this host read it in place. Null if there is none; lives
+  // as long as the backend.
+  virtual transport::Arena* host_memory() { return nullptr; }
   // Shown by status pages.
   virtual void SetClientCount(int clients) = 0;
 

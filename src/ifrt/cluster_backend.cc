@@ -63,6 +63,7 @@ class ClusterBackend : public Backend {
     return future;
   }
   void Ping(absl::AnyInvocable<void()> pong) override { cluster().Ping(std::move(pong)); }
+  transport::Arena* host_memory() override { return &cluster().transport().arena(); }
   void SetClientCount(int clients) override { cluster().SetClientCount(clients); }
 
   absl::StatusOr<ArrayRef> MakeArrayFromHostShards(ArraySpec spec, std::vector<HostShard> shards) override {

@@ -41,8 +41,8 @@ class HostBuffer {
 };
 using HostBufferRef = std::shared_ptr<HostBuffer>;
 
-// Devices -> client: the dense row-major bytes of one shard, pinned on its worker until dropped. Thread-safe; one Next
-// at a time.
+// Devices -> client: the dense row-major bytes of one shard, pinned on its worker until dropped. Thread-safe, but for
+// calls of Next, which come one at a time; several pieces may be on their way.
 class HostData {
  public:
   virtual ~HostData() = default;  // releases the data

@@ -37,7 +37,8 @@ class RemoteHostData : public HostData {
   }
   int64_t size() const override { return size_; }
   Future<transport::Buffer> Next(int64_t max_size) override {
-    if (complete_->load()) return Future<transport::Buffer>(transport::Buffer());
+    if (asked_ >= size_) return Future<transport::Buffer>(transport::Buffer());
+    asked_ += std::clamp<int64_t>(max_size, 0, size_ - asked_);
     Promise<transport::Buffer> promise;
     Future<transport::Buffer> future = promise.future();
     worker_->ReadNext(
@@ -54,6 +55,7 @@ class RemoteHostData : public HostData {
   const cluster::WorkerRef worker_;
   const uint64_t request_;
   const int64_t size_;
+  int64_t asked_ = 0;
   const std::shared_ptr<std::atomic<bool>> complete_;  // the worker has sent all of it
 };
 

@@ -17,9 +17,15 @@ using google::protobuf::io::CodedInputStream;
 
 constexpr uint32_t kDataTag = (1 << 3) | 2;  // field 1, length-delimited
 
+// Smaller pieces are sent to workers by value.
+constexpr size_t kMinArenaBytes = 4096;
+
 // Not through std::vector or std::string, which would fill the memory first.
-transport::Buffer NewBuffer(size_t size) {
+transport::Buffer NewBuffer(size_t size, transport::Arena* memory) {
   if (size == 0) return transport::Buffer();
+  if (memory != nullptr && size >= kMinArenaBytes) {
+    if (absl::StatusOr<transport::Buffer> buffer = memory->Allocate(size); buffer.ok()) return *std::move(buffer);
+  }
   std::shared_ptr<void> owner(std::malloc(size), std::free);
   std::byte* data = static_cast<std::byte*>(owner.get());
   if (data == nullptr) return transport::Buffer();
@@ -61,7 +67,7 @@ grpc::ByteBuffer SerializeMessage(const google::protobuf::MessageLite& message) 
   return grpc::ByteBuffer(&slice, 1);
 }
 
-absl::StatusOr<transport::Buffer> ParseDataMessage(grpc::ByteBuffer& bytes) {
+absl::StatusOr<transport::Buffer> ParseDataMessage(grpc::ByteBuffer& bytes, transport::Arena* memory) {
   const absl::Status malformed = absl::InvalidArgumentError("The bytes are no message with a data field");
   grpc::ProtoBufferReader reader(&bytes);
   if (!reader.status().ok()) return malformed;
@@ -76,7 +82,7 @@ absl::StatusOr<transport::Buffer> ParseDataMessage(grpc::ByteBuffer& bytes) {
     uint32_t length;
     // The length is believed only as far as there are bytes behind it.
     if (!input.ReadVarint32(&length) || length > bytes.Length()) return malformed;
-    data = NewBuffer(length);
+    data = NewBuffer(length, memory);
     if (data.size() != length) return absl::ResourceExhaustedError("There is no memory for a piece of a host buffer");
     if (length > 0 && !input.ReadRaw(data.data(), static_cast<int>(length))) return malformed;
   }

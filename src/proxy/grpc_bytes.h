@@ -19,7 +19,8 @@ bool ParseMessage(grpc::ByteBuffer& bytes, google::protobuf::MessageLite& messag
 grpc::ByteBuffer SerializeMessage(const google::protobuf::MessageLite& message);
 
 // A message with one field, `bytes data = 1`: GrpcHostBufferStoreRequest, GrpcHostBufferLookupResponse.
-absl::StatusOr<transport::Buffer> ParseDataMessage(grpc::ByteBuffer& bytes);
+// The bytes are copied into `memory` if there are enough of them and it has room, else into ordinary memory.
+absl::StatusOr<transport::Buffer> ParseDataMessage(grpc::ByteBuffer& bytes, transport::Arena* memory);
 grpc::ByteBuffer SerializeDataMessage(const transport::Buffer& data);
 
 }  // namespace openpathways::proxy

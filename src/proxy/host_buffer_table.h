@@ -19,6 +19,10 @@ namespace openpathways::proxy {
 // Thread-safe.
 class HostBufferTable {
  public:
+  // `memory`: where bytes on their way to devices are best kept; may be null. Outlives the table.
+  explicit HostBufferTable(transport::Arena* memory = nullptr) : memory_(memory) {}
+  transport::Arena* memory() const { return memory_; }
+
   // Client -> array, the client's side: a buffer for `size` bytes to append to and to finish. ALREADY_EXISTS if this
   // handle has been stored already, NOT_FOUND once the session has ended. If nobody wants the bytes any more, the
   // buffer drops them.
@@ -53,6 +57,7 @@ class HostBufferTable {
     ifrt::HostDataRef data;  // null once read
   };
 
+  transport::Arena* const memory_;
   mutable absl::Mutex mu_;
   absl::Status closed_ ABSL_GUARDED_BY(mu_);
   // Entries leave as soon as both sides have come.

@@ -185,7 +185,7 @@ class TestHostData : public ifrt::HostData {
     if (hold) {
       Promise<transport::Buffer> promise;
       Future<transport::Buffer> future = promise.future();
-      held = std::move(promise);
+      held.push_back(std::move(promise));
       return future;
     }
     std::byte* data = reinterpret_cast<std::byte*>(piece->data());
@@ -193,7 +193,7 @@ class TestHostData : public ifrt::HostData {
   }
   const std::shared_ptr<std::atomic<int>> asked = std::make_shared<std::atomic<int>>(0);
   std::atomic<bool> hold = false;
-  std::optional<Promise<transport::Buffer>> held;
+  std::vector<Promise<transport::Buffer>> held;
 
  private:
   const std::string bytes_;

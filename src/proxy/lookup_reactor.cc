@@ -2,13 +2,15 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "proxy/grpc_bytes.h"
 #include "proxy/protos/grpc_ifrt_service.pb.h"
 
 namespace openpathways::proxy {
 namespace {
-constexpr int64_t kPieceSize = 1 << 20;
+constexpr int64_t kPieceSize = 2 << 20;
+constexpr size_t kMaxPieces = 2;  // on their way from the worker; enough to keep it and the client busy
 }  // namespace
 
 LookupReactor::LookupReactor(const grpc::ByteBuffer& request, const SessionRegistry& sessions) {
@@ -31,50 +33,70 @@ absl::Status LookupReactor::Start(const grpc::ByteBuffer& request, const Session
   ASSIGN_OR_RETURN(table_, sessions.FindHostBuffers(lookup.session_id()));
   ASSIGN_OR_RETURN(ifrt::HostDataRef data, table_->Read(lookup.handle()));
   absl::MutexLock lock(&flow_->mu);
+  flow_->missing = flow_->unwritten = data->size();
   flow_->data = std::move(data);
   return absl::OkStatus();
 }
 
-void LookupReactor::Fetch(std::shared_ptr<Flow> flow) {
-  ifrt::HostDataRef data;
-  {
-    absl::MutexLock lock(&flow->mu);
-    data = flow->data;
-  }
-  if (data == nullptr) return;  // the call is finished
-  Future<transport::Buffer> piece = data->Next(kPieceSize);
-  piece.OnReady([flow = std::move(flow)](const absl::StatusOr<transport::Buffer>& piece) {
-    bool more;
-    {
-      absl::MutexLock lock(&flow->mu);
-      flow->next = piece;
-      more = flow->Advance();
-    }
-    if (more) return Fetch(flow);
-    flow->DropData();
-  });
+bool LookupReactor::Flow::MayFetch() const {
+  return reactor != nullptr && data != nullptr && !fetching && !came_to_end && !ending.has_value() &&
+         pieces.size() < kMaxPieces;
 }
 
-bool LookupReactor::Flow::Advance() {
-  if (reactor == nullptr || writing) return false;
-  if (ending.has_value()) {
-    std::exchange(reactor, nullptr)->Finish(ToGrpc(*ending));
-    return false;
+// Asks for pieces one after the other; they may come at once or much later.
+void LookupReactor::Fetch(const std::shared_ptr<Flow>& flow) {
+  while (true) {
+    ifrt::HostDataRef data;
+    uint64_t number;
+    {
+      absl::MutexLock lock(&flow->mu);
+      if (!flow->MayFetch()) return;
+      flow->fetching = true;
+      data = flow->data;
+      number = flow->written + flow->pieces.size();
+      flow->pieces.emplace_back();
+    }
+    Future<transport::Buffer> piece = data->Next(kPieceSize);
+    {
+      absl::MutexLock lock(&flow->mu);
+      flow->fetching = false;
+    }
+    piece.OnReady([flow, number](const absl::StatusOr<transport::Buffer>& piece) {
+      flow->Arrived(number, piece);
+      Fetch(flow);
+      flow->DropData();
+    });
   }
-  if (!next.has_value()) return false;
-  const absl::StatusOr<transport::Buffer> piece = *std::move(next);
-  next.reset();
-  // The end is an empty piece; a buffer without bytes is one empty message all the same.
-  const bool at_end = piece.ok() && piece->empty();
-  if (!piece.ok() || (at_end && wrote)) {
-    std::exchange(reactor, nullptr)->Finish(ToGrpc(piece.status()));
-    return false;
-  }
-  if (at_end) ending = absl::OkStatus();
-  writing = wrote = true;
+}
+
+void LookupReactor::Flow::Arrived(uint64_t number, const absl::StatusOr<transport::Buffer>& piece) {
+  absl::MutexLock lock(&mu);
+  pieces[number - written] = piece;
+  if (piece.ok()) missing -= static_cast<int64_t>(piece->size());
+  if (!piece.ok() || missing <= 0 || piece->empty()) came_to_end = true;
+  Advance();
+}
+
+void LookupReactor::Flow::Advance() {
+  if (reactor == nullptr || writing) return;
+  if (ending.has_value()) return std::exchange(reactor, nullptr)->Finish(ToGrpc(*ending));
+  if (pieces.empty() || !pieces.front().has_value()) return;
+  const absl::StatusOr<transport::Buffer> piece = *std::move(pieces.front());
+  pieces.pop_front();
+  ++written;
+  if (!piece.ok()) return std::exchange(reactor, nullptr)->Finish(ToGrpc(piece.status()));
+  unwritten -= static_cast<int64_t>(piece->size());
   reactor->message_ = SerializeDataMessage(*piece);
+  if (unwritten <= 0) {  // the end goes into the same packet; a buffer without bytes is one empty message
+    LookupReactor* last = std::exchange(reactor, nullptr);
+    return last->StartWriteAndFinish(&last->message_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+  if (piece->empty()) {
+    return std::exchange(reactor, nullptr)
+        ->Finish(ToGrpc(absl::DataLossError(absl::StrCat("The last ", unwritten, " bytes of an array are missing"))));
+  }
+  writing = true;
   reactor->StartWrite(&reactor->message_);
-  return !at_end;
 }
 
 void LookupReactor::Flow::End(const absl::Status& status) {
@@ -93,15 +115,14 @@ void LookupReactor::Flow::DropData() {
 }
 
 void LookupReactor::OnWriteDone(bool ok) {
-  bool more;
   {
     absl::MutexLock lock(&flow_->mu);
     flow_->writing = false;
     message_.Clear();
     if (!ok && !flow_->ending.has_value()) flow_->ending = absl::CancelledError("The client has gone");
-    more = flow_->Advance();
+    flow_->Advance();
   }
-  if (more) return Fetch(flow_);
+  Fetch(flow_);
   flow_->DropData();
 }
 

@@ -65,7 +65,8 @@ void Dispatch(CallRef call, const wire::IfrtRequest& request) {
 
 }  // namespace
 
-Session::Session(Options options) : options_(std::move(options)) {}
+Session::Session(Options options)
+    : options_(std::move(options)), host_buffers_(std::make_shared<HostBufferTable>(options_.backend->host_memory())) {}
 
 Session::~Session() { Close(); }
 

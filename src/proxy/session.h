@@ -96,7 +96,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
  private:
   const Options options_;
-  const std::shared_ptr<HostBufferTable> host_buffers_ = std::make_shared<HostBufferTable>();
+  const std::shared_ptr<HostBufferTable> host_buffers_;
   const std::shared_ptr<LaunchWindow> launch_window_ = std::make_shared<LaunchWindow>();
   const std::shared_ptr<DestroyedContexts> destroyed_contexts_ = std::make_shared<DestroyedContexts>();
   std::atomic<bool> init_begun_{false};

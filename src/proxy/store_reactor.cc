@@ -118,7 +118,7 @@ void StoreReactor::OnReadDone(bool ok) {
 }
 
 absl::Status StoreReactor::Append() {
-  ASSIGN_OR_RETURN(transport::Buffer data, ParseDataMessage(message_));
+  ASSIGN_OR_RETURN(transport::Buffer data, ParseDataMessage(message_, table_->memory()));
   message_.Clear();
   const int64_t size = static_cast<int64_t>(data.size());
   if (size > buffer_->size() - received_) {

@@ -1,6 +1,8 @@
 // The commands of a Session that move bytes: from and to the controller, within the worker, between workers.
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,21 +18,36 @@
 
 namespace openpathways::worker {
 
+namespace {
+
+// Smaller pieces travel in the socket just as well.
+constexpr size_t kMinArenaPiece = 16 << 10;
+
+// So that a controller on this host reads the bytes in place instead of through the socket.
+transport::Buffer InArena(const HostBytes& data, transport::Arena& arena) {
+  if (data.in_arena || data.bytes.size() < kMinArenaPiece) return data.bytes;
+  absl::StatusOr<transport::Buffer> copy = arena.Allocate(data.bytes.size());
+  if (!copy.ok()) return data.bytes;  // travels as it is, only slower
+  std::memcpy(copy->data(), data.bytes.data(), data.bytes.size());
+  return *copy;
+}
+
+}  // namespace
+
 // A buffer's bytes while the controller fetches them piece by piece.
-class Session::Read {
+class Session::Read : public std::enable_shared_from_this<Read> {
  public:
+  Read(uint64_t request, transport::ConnectionRef connection) : request_(request), connection_(std::move(connection)) {}
+
   // From any thread, before the reply that makes the controller ask for pieces.
   void SetData(HostBytes data) {
     absl::MutexLock lock(&mu_);
     data_ = std::move(data);
   }
 
-  struct Piece {
-    HostBytes data;
-    int64_t offset = 0;
-    bool last = false;
-  };
-  Piece Next(int64_t size) {
+  // Sends the next piece, after those asked for before. True if it is the last one. What has to be copied into `arena`
+  // first is copied by `pool`, so that commands do not wait for it.
+  bool SendNext(int64_t size, transport::Arena* arena, ThreadPool* pool) {
     absl::MutexLock lock(&mu_);
     Piece piece;
     piece.offset = offset_;
@@ -39,13 +56,54 @@ class Session::Read {
     piece.data = HostBytes{data_.bytes.Slice(offset_, taken), data_.in_arena};
     piece.last = taken == rest;
     offset_ += taken;
-    return piece;
+    const bool last = piece.last;
+    if (data_.in_arena || !connection_->is_shared_memory()) {
+      Send(piece, piece.data.bytes);
+    } else {
+      to_copy_.push_back(std::move(piece));
+      if (!std::exchange(copying_, true)) {
+        pool->Post([self = shared_from_this(), arena] { self->CopyAndSend(*arena); });
+      }
+    }
+    return last;
   }
 
  private:
+  struct Piece {
+    HostBytes data;
+    int64_t offset = 0;
+    bool last = false;
+  };
+
+  void CopyAndSend(transport::Arena& arena) {
+    while (std::optional<Piece> piece = TakeToCopy()) Send(*piece, InArena(piece->data, arena));
+  }
+
+  std::optional<Piece> TakeToCopy() {
+    absl::MutexLock lock(&mu_);
+    copying_ = !to_copy_.empty();
+    if (!copying_) return std::nullopt;
+    Piece piece = std::move(to_copy_.front());
+    to_copy_.pop_front();
+    return piece;
+  }
+
+  void Send(const Piece& piece, transport::Buffer bytes) const {
+    Event event;
+    ReadData& data = *event.mutable_read_data();
+    data.set_request(request_);
+    data.set_offset(piece.offset);
+    data.set_last(piece.last);
+    connection_->Send(event.SerializeAsString(), std::move(bytes));
+  }
+
+  const uint64_t request_;
+  const transport::ConnectionRef connection_;
   absl::Mutex mu_;
   HostBytes data_ ABSL_GUARDED_BY(mu_);
   int64_t offset_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<Piece> to_copy_ ABSL_GUARDED_BY(mu_);
+  bool copying_ ABSL_GUARDED_BY(mu_) = false;  // a thread of the pool is at it
 };
 
 absl::Status Session::Do(const BeginHostTransfer& command) {
@@ -167,7 +225,7 @@ void Session::Receive(const ReceiveBuffers::Receive& receive, WorkerId from, con
 }
 
 absl::Status Session::Do(const ReadBuffer& command) {
-  auto read = std::make_shared<Read>();
+  auto read = std::make_shared<Read>(command.request(), connection_);
   if (!reads_.try_emplace(command.request(), read).second) {
     return absl::AlreadyExistsError(absl::StrCat("request ", command.request(), " exists already"));
   }
@@ -187,34 +245,12 @@ absl::Status Session::Do(const ReadBuffer& command) {
   return absl::OkStatus();
 }
 
-namespace {
-
-// So that a controller on this host reads the piece in place instead of through the socket.
-transport::Buffer InArena(const HostBytes& data, transport::Arena& arena) {
-  constexpr size_t kMinCopied = 16 << 10;
-  if (data.in_arena || data.bytes.size() < kMinCopied) return data.bytes;
-  absl::StatusOr<transport::Buffer> copy = arena.Allocate(data.bytes.size());
-  if (!copy.ok()) return data.bytes;  // travels as it is, only slower
-  std::memcpy(copy->data(), data.bytes.data(), data.bytes.size());
-  return *copy;
-}
-
-}  // namespace
-
 absl::Status Session::Do(const ReadNext& command) {
   auto it = reads_.find(command.request());
   if (it == reads_.end()) {
     return absl::NotFoundError(absl::StrCat("the next bytes of request ", command.request(), ", which is no read"));
   }
-  Read::Piece piece = it->second->Next(command.size());
-  if (piece.last) reads_.erase(it);
-  Event event;
-  ReadData& data = *event.mutable_read_data();
-  data.set_request(command.request());
-  data.set_offset(piece.offset);
-  data.set_last(piece.last);
-  connection_->Send(event.SerializeAsString(), connection_->is_shared_memory() ? InArena(piece.data, *resources_.arena)
-                                                                               : std::move(piece.data.bytes));
+  if (it->second->SendNext(command.size(), resources_.arena, resources_.pool)) reads_.erase(it);
   return absl::OkStatus();
 }
 
