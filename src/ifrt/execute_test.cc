@@ -1,6 +1,7 @@
 // Compilation, loading, launches.
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ifrt/backend_testing.h"
@@ -40,8 +41,6 @@ TEST_F(ExecuteTest, LoadsOnTheWorkersOfItsDevices) {
   const int64_t w1 = worker(0, 1).id() * 2048, w0 = worker(0, 0).id() * 2048, w2 = worker(1, 0).id() * 2048;
   EXPECT_THAT(ids, ElementsAre(w1 + 1, w0, w2, w1));
   EXPECT_EQ(worker(1, 1).executables(), 0u);
-  executable.reset();
-  worker(0, 1).Await(Command::kUnloadExecutable, 1);
 }
 
 TEST_F(ExecuteTest, EqualProgramsAreLoadedOnce) {
@@ -56,10 +55,22 @@ TEST_F(ExecuteTest, EqualProgramsAreLoadedOnce) {
   ASSERT_TRUE(second->Execute({}, {}).ok());
   worker(0, 0).Await(Command::kExecute, 2);
   EXPECT_EQ(worker(0, 0).executables(), 2u);
-  second.reset();
-  elsewhere.reset();
-  worker(0, 0).Await(Command::kUnloadExecutable, 2);
-  EXPECT_EQ(worker(0, 0).executables(), 0u);
+}
+
+TEST_F(ExecuteTest, ProgramsUsedLastStayLoaded) {
+  JoinAll();
+  auto compile = [this](int k) { return Compile(Program(absl::StrCat("jit_", k), 2, 0, 1), Devices({0, 1})); };
+  LoadedExecutableRef held = compile(0);
+  for (int k = 1; k <= 16; ++k) compile(k);
+  compile(1);  // is there already, and used last from now on
+  compile(17);
+  worker(0, 0).Await(Command::kUnloadExecutable, 1);
+  compile(2);
+  auto loads = worker(0, 0).Await(Command::kLoadExecutable, 19);
+  EXPECT_THAT(std::string(reinterpret_cast<const char*>(loads[18].payload.data()), loads[18].payload.size()),
+              HasSubstr("jit_2"));
+  ASSERT_TRUE(held->Execute({}, {}).ok());
+  worker(0, 0).Await(Command::kExecute, 1);
 }
 
 TEST_F(ExecuteTest, CompileErrorsHaveOtherNamesThanSliceLoss) {

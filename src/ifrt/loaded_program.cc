@@ -155,14 +155,33 @@ absl::StatusOr<LoadedProgramRef> LoadedPrograms::FindOrCreate(const cluster::Clu
                                                               std::string compile_options, DeviceList devices) {
   Key key(compiled.get(), devices);
   LoadedProgramRef program;
+  std::vector<LoadedProgramRef> dropped;  // unloaded without the lock
   std::lock_guard lock(mu_);
   if (auto found = programs_.find(key); found != programs_.end()) program = found->second.lock();
-  if (program != nullptr) return program;
+  if (program != nullptr) {
+    dropped = Keep(program);
+    return program;
+  }
   absl::erase_if(programs_, [](const auto& entry) { return entry.second.expired(); });
   ASSIGN_OR_RETURN(program,
                    LoadedProgram::Create(cluster, std::move(compiled), std::move(compile_options), std::move(devices)));
   programs_[std::move(key)] = program;
+  dropped = Keep(program);
   return program;
+}
+
+std::vector<LoadedProgramRef> LoadedPrograms::Keep(LoadedProgramRef program) {
+  std::vector<LoadedProgramRef> dropped;
+  kept_.remove(program);
+  kept_.push_front(std::move(program));
+  size_t bytes = 0;
+  for (const LoadedProgramRef& kept : kept_) bytes += kept->serialized_size();
+  while (kept_.size() > kMaxKept || bytes > kMaxKeptBytes) {
+    bytes -= kept_.back()->serialized_size();
+    dropped.push_back(std::move(kept_.back()));
+    kept_.pop_back();
+  }
+  return dropped;
 }
 
 }  // namespace openpathways::ifrt

@@ -3,7 +3,9 @@
 #ifndef OPENPATHWAYS_IFRT_LOADED_PROGRAM_H_
 #define OPENPATHWAYS_IFRT_LOADED_PROGRAM_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -42,6 +44,7 @@ class LoadedProgram {
                                                                std::string compile_options, DeviceList devices);
 
   const compiler::CompiledProgramRef& compiled() const { return compiled_; }
+  size_t serialized_size() const { return executable_bytes_.size(); }
   const DeviceList& devices() const { return devices_; }
   const std::vector<Participant>& participants() const { return participants_; }
 
@@ -65,17 +68,25 @@ class LoadedProgram {
 };
 using LoadedProgramRef = std::shared_ptr<LoadedProgram>;
 
-// Finds the LoadedProgram that exists already. Thread-safe.
+// Finds the LoadedProgram that exists already. The programs used last stay loaded for a while when nobody holds them
+// any more: whoever compiles such a program again, in whatever session, costs the workers nothing. Thread-safe.
 class LoadedPrograms {
  public:
   absl::StatusOr<LoadedProgramRef> FindOrCreate(const cluster::Cluster& cluster, compiler::CompiledProgramRef compiled,
                                                 std::string compile_options, DeviceList devices);
 
  private:
+  static constexpr size_t kMaxKept = 16;
+  static constexpr size_t kMaxKeptBytes = size_t{64} << 20;  // serialized
+
+  // Makes `program` the last used one; returns those that are no longer kept. REQUIRES: mu_ is held.
+  std::vector<LoadedProgramRef> Keep(LoadedProgramRef program);
+
   // The compiler gives out one object for equal programs and options.
   using Key = std::pair<const compiler::CompiledProgram*, DeviceList>;
   std::mutex mu_;  // guards what follows
   absl::flat_hash_map<Key, std::weak_ptr<LoadedProgram>> programs_;
+  std::list<LoadedProgramRef> kept_;  // last used first
 };
 
 }  // namespace openpathways::ifrt
