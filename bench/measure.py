@@ -1,6 +1,6 @@
 """Runs the measurements inside one JAX process and writes {name: [seconds, ...]} as JSON.
 
-Usage: measure.py OUTPUT [--quick] [--only NAME ...] [--process K --processes N --coordinator HOST:PORT]
+Usage: measure.py OUTPUT [--quick] [--only NAME ... | --bulk] [--process K --processes N --coordinator HOST:PORT]
 """
 import argparse
 import faulthandler
@@ -10,8 +10,6 @@ import traceback
 
 import jax
 
-# Compiling comes first: the same program must not have been compiled before.
-FIRST = ['compile', 'compile-again']
 LIMIT = 180  # seconds for one measurement; a set-up that hangs ends there, with what it has
 
 
@@ -20,6 +18,7 @@ def main():
   parser.add_argument('output')
   parser.add_argument('--quick', action='store_true')
   parser.add_argument('--only', nargs='*')
+  parser.add_argument('--bulk', action='store_true', help='no measurement: transfers without end')
   parser.add_argument('--process', type=int, default=0)
   parser.add_argument('--processes', type=int, default=1)
   parser.add_argument('--coordinator')
@@ -32,10 +31,11 @@ def main():
     jax.distributed.initialize(arguments.coordinator, arguments.processes, arguments.process)
 
   import measurements
-  names = arguments.only or FIRST + [n for n in measurements.MEASUREMENTS if n not in FIRST]
+  if arguments.bulk:
+    measurements.bulk_client()
   results, failures = {}, 0
   context = measurements.Context(arguments.quick)
-  for name in names:
+  for name in arguments.only:
     print(f'{name} ...', file=sys.stderr, flush=True)
     faulthandler.dump_traceback_later(LIMIT, exit=True)
     try:

@@ -3,6 +3,7 @@
 All of them run unchanged in a client of a Pathways cluster, in one-process JAX, and in each of the processes of multi-controller
 JAX, where a process sees only its own devices' data.
 """
+import os
 import time
 
 import jax
@@ -15,11 +16,14 @@ import transformer
 
 MIB = 1 << 20
 MEASUREMENTS = {}  # name -> (what it is, function of Context that returns seconds of each repetition)
+OURS_ONLY = set()  # names of what makes sense for a cluster only
 
 
-def measurement(name, what):
+def measurement(name, what, ours_only=False):
   def register(f):
     MEASUREMENTS[name] = (what, f)
+    if ours_only:
+      OURS_ONLY.add(name)
     return f
   return register
 
@@ -189,6 +193,24 @@ def put_sharded(c):
   return timed(lambda: put().block_until_ready(), c.count(10))
 
 
+@measurement('put-file', 'host to one device, 256 MiB, through a directory shared with the proxy', ours_only=True)
+def put_file(c):
+  return put_one(c)  # in a client whose environment says so; see setups.py
+
+
+@measurement('write-file', 'of which the client writes the file', ours_only=True)
+def write_file(c):
+  path = os.path.join(os.environ['IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY'], 'bench')
+  x = np.arange(BULK, dtype=np.float32)
+
+  def write():
+    with open(path, 'wb', buffering=0) as f:
+      f.write(x)
+    os.unlink(path)
+
+  return timed(write, c.count(10))
+
+
 def get(c, fresh, read, expected):
   """Reading back is timed alone, each time from an array that was never read before."""
   np.testing.assert_array_equal(read(fresh()), expected)
@@ -220,20 +242,47 @@ def get_sharded(c):
   return get(c, lambda: add(y), lambda z: np.concatenate([np.asarray(s.data) for s in z.addressable_shards]), mine)
 
 
-@measurement('slice-to-slice', "slice 0's devices to slice 1's, 128 MiB in all")
-def slice_to_slice(c):
-  n = 128 * MIB // 4
-  x = np.arange(n, dtype=np.float32)
-  if c.multi:
-    # Arrays of one process cannot be put onto another's devices: a collective permutation does the same work.
-    move = c.mapped(lambda x: lax.ppermute(x, 'i', [(k, k + 8) for k in range(8)]))
-    y = c.spread(np.concatenate([x, np.zeros_like(x)]))
-    check(move(y), np.concatenate([np.zeros_like(x), x]))
-    return timed(lambda: move(y).block_until_ready(), c.count(15))
+def between_slices(c):
+  """128 MiB over slice 0's devices, their values, and where they go."""
+  x = np.arange(128 * MIB // 4, dtype=np.float32)
   source, target = (NamedSharding(Mesh(np.array(c.devices[k:k + 8]), ('i',)), P('i')) for k in (0, 8))
   y = jax.device_put(x, source).block_until_ready()
   np.testing.assert_array_equal(jax.device_put(y, target), x)
+  return x, y, target
+
+
+@measurement('slice-to-slice', "slice 0's devices to slice 1's, 128 MiB in all")
+def slice_to_slice(c):
+  if c.multi:
+    # Arrays of one process cannot be put onto another's devices: a collective permutation does the same work.
+    move = c.mapped(lambda x: lax.ppermute(x, 'i', [(k, k + 8) for k in range(8)]))
+    x = np.arange(128 * MIB // 4, dtype=np.float32)
+    y = c.spread(np.concatenate([x, np.zeros_like(x)]))
+    check(move(y), np.concatenate([np.zeros_like(x), x]))
+    return timed(lambda: move(y).block_until_ready(), c.count(15))
+  _, y, target = between_slices(c)
   return timed(lambda: jax.device_put(y, target).block_until_ready(), c.count(15))
+
+
+@measurement('slice-to-slice-sockets', 'the same between hosts: without shared memory', ours_only=True)
+def slice_to_slice_sockets(c):
+  return slice_to_slice(c)  # on a cluster that has none; see setups.py
+
+
+@measurement('slice-to-slice-read', 'the same with shared memory, and a program over slice 1 that reads all of it', ours_only=True)
+def slice_to_slice_read(c):
+  x, y, target = between_slices(c)
+  largest = jax.jit(lambda z: z.max())
+  assert largest(jax.device_put(y, target)) == x.max()
+  return timed(lambda: largest(jax.device_put(y, target)).block_until_ready(), c.count(15))
+
+
+@measurement('read', 'that program alone', ours_only=True)
+def read_alone(c):
+  _, y, target = between_slices(c)
+  z = jax.device_put(y, target).block_until_ready()
+  largest = jax.jit(lambda z: z.max())
+  return timed(lambda: largest(z).block_until_ready(), c.count(15))
 
 
 def small_arrays(c):
@@ -260,6 +309,28 @@ def get_many(c):
     jax.device_get(ys)
     seconds.append(time.perf_counter() - start)
   return seconds
+
+
+# Others on the same cluster, and nobody at all ----------------------------------------------------------------------------
+
+
+@measurement('step-beside-bulk', 'small jitted step, waited for, while another client puts and gets 256 MiB', ours_only=True)
+def step_beside_bulk(c):
+  return step_waited(c)  # the other client is started by setups.py
+
+
+def bulk_client():
+  """What the other client does, until it is ended."""
+  c = Context(quick=True)
+  x = np.arange(BULK, dtype=np.float32)
+  while True:
+    np.asarray(jax.device_put(x, c.sharding))
+
+
+@measurement('first-devices', '`pathways up` of 4 workers to the first jax.devices()', ours_only=True)
+@measurement('idle', 'CPU time of all servers of an idle cluster in 10 s', ours_only=True)
+def outside(c):
+  raise NotImplementedError('measured by setups.py, from outside a client')
 
 
 # A training step -----------------------------------------------------------------------------------------------------

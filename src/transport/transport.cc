@@ -1,5 +1,6 @@
 #include "transport/transport.h"
 
+#include <cstdlib>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -134,6 +135,11 @@ ConnectionRef SocketTransport::Adopt(int fd, ConnectionCallbacks callbacks) {
 }
 
 }  // namespace
+
+bool SharedMemoryByDefault() {
+  const char* value = std::getenv("PATHWAYS_SHARED_MEMORY");
+  return value == nullptr || absl::string_view(value) != "off";
+}
 
 absl::StatusOr<std::unique_ptr<Transport>> Transport::Create(const TransportOptions& options) {
   auto io = std::make_shared<IoContext>();
