@@ -47,7 +47,7 @@ BARS = {
     'get-1000': times(1.5, 'one'),
     'step-beside-bulk': times_own(3, 'step-waited'),
     'first-devices': seconds(3),
-    'idle': seconds(0.05),
+    'idle': seconds(0.1),
 }
 
 

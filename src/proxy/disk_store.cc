@@ -16,6 +16,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
+#include "proxy/grpc_bytes.h"
 
 namespace openpathways::proxy {
 namespace {
@@ -69,8 +70,8 @@ class DiskStore::TaskQueue {
 // One file on its way into a host buffer. Used by the store's thread, apart from what is said otherwise.
 class DiskStore::File : public std::enable_shared_from_this<File> {
  public:
-  File(std::shared_ptr<TaskQueue> queue, std::string path, int fd, ifrt::HostBufferRef buffer)
-      : queue_(std::move(queue)), path_(std::move(path)), fd_(fd), buffer_(std::move(buffer)) {}
+  File(std::shared_ptr<TaskQueue> queue, transport::Arena* memory, std::string path, int fd, ifrt::HostBufferRef buffer)
+      : queue_(std::move(queue)), memory_(memory), path_(std::move(path)), fd_(fd), buffer_(std::move(buffer)) {}
   ~File() {
     close(fd_);
     if (!finished_) buffer_->Finish(absl::CancelledError("The server stopped reading a host buffer file"));
@@ -84,10 +85,10 @@ class DiskStore::File : public std::enable_shared_from_this<File> {
   void ReadPiece() {
     const int64_t size = std::min(kPieceSize, buffer_->size() - offset_);
     if (size == 0) return Finish(absl::OkStatus());
-    std::shared_ptr<std::byte> bytes(static_cast<std::byte*>(std::malloc(size)), std::free);
-    if (bytes == nullptr) return Finish(absl::ResourceExhaustedError("There is no memory to read a host buffer file"));
+    absl::StatusOr<transport::Buffer> piece = AllocatePiece(size, memory_);
+    if (!piece.ok()) return Finish(piece.status());
     for (int64_t done = 0; done < size;) {
-      const ssize_t n = pread(fd_, bytes.get() + done, size - done, offset_ + done);
+      const ssize_t n = pread(fd_, piece->data() + done, size - done, offset_ + done);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return Finish(FileError(path_, errno));
       if (n == 0) return Finish(absl::DataLossError(absl::StrCat("The host buffer file ", path_, " became shorter")));
@@ -95,9 +96,8 @@ class DiskStore::File : public std::enable_shared_from_this<File> {
     }
     offset_ += size;
     ++ahead_;
-    std::byte* data = bytes.get();
     // Taken on any thread: the next piece is read on the store's thread again.
-    buffer_->Append(transport::Buffer(std::move(bytes), data, size), [self = shared_from_this()] {
+    buffer_->Append(*std::move(piece), [self = shared_from_this()] {
       self->queue_->Post([self] {
         --self->ahead_;
         self->ReadAhead();
@@ -111,6 +111,7 @@ class DiskStore::File : public std::enable_shared_from_this<File> {
   }
 
   const std::shared_ptr<TaskQueue> queue_;
+  transport::Arena* const memory_;
   const std::string path_;
   const int fd_;
   const ifrt::HostBufferRef buffer_;
@@ -168,7 +169,7 @@ absl::Status DiskStore::Read(HostBufferTable& table, uint64_t handle, int64_t si
   }
   // From now on nobody else can touch the bytes by name; they go when they have been read.
   unlink(path.c_str());
-  auto file = std::make_shared<File>(queue_, path, fd, *std::move(buffer));
+  auto file = std::make_shared<File>(queue_, table.memory(), path, fd, *std::move(buffer));
   queue_->Post([file = std::move(file)] { file->ReadAhead(); });
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "base/status.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "grpcpp/support/proto_buffer_reader.h"
@@ -19,18 +20,6 @@ constexpr uint32_t kDataTag = (1 << 3) | 2;  // field 1, length-delimited
 
 // Smaller pieces are sent to workers by value.
 constexpr size_t kMinArenaBytes = 4096;
-
-// Not through std::vector or std::string, which would fill the memory first.
-transport::Buffer NewBuffer(size_t size, transport::Arena* memory) {
-  if (size == 0) return transport::Buffer();
-  if (memory != nullptr && size >= kMinArenaBytes) {
-    if (absl::StatusOr<transport::Buffer> buffer = memory->Allocate(size); buffer.ok()) return *std::move(buffer);
-  }
-  std::shared_ptr<void> owner(std::malloc(size), std::free);
-  std::byte* data = static_cast<std::byte*>(owner.get());
-  if (data == nullptr) return transport::Buffer();
-  return transport::Buffer(std::move(owner), data, size);
-}
 
 bool SkipField(CodedInputStream& input, uint32_t tag) {
   uint64_t varint;
@@ -50,6 +39,18 @@ bool SkipField(CodedInputStream& input, uint32_t tag) {
 }
 
 }  // namespace
+
+// Not through std::vector or std::string, which would fill the memory first.
+absl::StatusOr<transport::Buffer> AllocatePiece(size_t size, transport::Arena* memory) {
+  if (size == 0) return transport::Buffer();
+  if (memory != nullptr && size >= kMinArenaBytes) {
+    if (absl::StatusOr<transport::Buffer> buffer = memory->Allocate(size); buffer.ok()) return buffer;
+  }
+  std::shared_ptr<void> owner(std::malloc(size), std::free);
+  std::byte* data = static_cast<std::byte*>(owner.get());
+  if (data == nullptr) return absl::ResourceExhaustedError("There is no memory for a piece of a host buffer");
+  return transport::Buffer(std::move(owner), data, size);
+}
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
@@ -82,8 +83,7 @@ absl::StatusOr<transport::Buffer> ParseDataMessage(grpc::ByteBuffer& bytes, tran
     uint32_t length;
     // The length is believed only as far as there are bytes behind it.
     if (!input.ReadVarint32(&length) || length > bytes.Length()) return malformed;
-    data = NewBuffer(length, memory);
-    if (data.size() != length) return absl::ResourceExhaustedError("There is no memory for a piece of a host buffer");
+    ASSIGN_OR_RETURN(data, AllocatePiece(length, memory));
     if (length > 0 && !input.ReadRaw(data.data(), static_cast<int>(length))) return malformed;
   }
   if (!input.ConsumedEntireMessage()) return malformed;

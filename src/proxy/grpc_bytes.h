@@ -18,8 +18,12 @@ grpc::Status ToGrpc(const absl::Status& status);
 bool ParseMessage(grpc::ByteBuffer& bytes, google::protobuf::MessageLite& message);
 grpc::ByteBuffer SerializeMessage(const google::protobuf::MessageLite& message);
 
+// Memory for a piece of a host buffer: from `memory` if the piece is big enough for that to pay and there is room, else
+// ordinary memory. Contents are undefined. `memory` may be null.
+absl::StatusOr<transport::Buffer> AllocatePiece(size_t size, transport::Arena* memory);
+
 // A message with one field, `bytes data = 1`: GrpcHostBufferStoreRequest, GrpcHostBufferLookupResponse.
-// The bytes are copied into `memory` if there are enough of them and it has room, else into ordinary memory.
+// The bytes are copied into memory from AllocatePiece.
 absl::StatusOr<transport::Buffer> ParseDataMessage(grpc::ByteBuffer& bytes, transport::Arena* memory);
 grpc::ByteBuffer SerializeDataMessage(const transport::Buffer& data);
 
