@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/flags.h"
 #include "base/installation.h"
+#include "base/lock_checks.h"
 #include "base/logging.h"
 #include "base/machine.h"
 #include "base/status.h"
@@ -191,6 +192,7 @@ int main(int argc, char** argv) {
   using namespace openpathways;  // NOLINT: main belongs to no namespace
   const serving::StopSignals stop_signals;
   proxy::KeepReceiveMemory();
+  SkipLockChecks();
   InitLogging(argc, argv);
   serving::RouteGrpcLog();
   google::protobuf::SetLogHandler(proxy::LogProtobuf);

@@ -1,5 +1,6 @@
 // pathways_resource_manager: the resource manager's process. Takes the flags of Pathways' images.
 #include "base/flags.h"
+#include "base/lock_checks.h"
 #include "base/logging.h"
 #include "resource_manager/server.h"
 #include "serving/common_flags.h"
@@ -35,6 +36,7 @@ int Fail(const absl::Status& status) {
 
 int Run(int argc, char** argv) {
   const serving::StopSignals stop_signals;
+  SkipLockChecks();
   InitLogging(argc, argv);
   serving::RouteGrpcLog();
   Flags flags;

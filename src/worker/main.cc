@@ -10,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/flags.h"
 #include "base/installation.h"
+#include "base/lock_checks.h"
 #include "base/logging.h"
 #include "resource_manager/address.h"
 #include "resource_manager/worker_registration.h"
@@ -140,6 +141,7 @@ std::unique_ptr<resource_manager::WorkerRegistration> Register(const Flags& flag
 
 int Main(int argc, char** argv) {
   const serving::StopSignals stop_signals;
+  SkipLockChecks();
   InitLogging(argc, argv);
   serving::RouteGrpcLog();
   Flags flags;
