@@ -5,8 +5,8 @@
 
 namespace openpathways {
 
-// Abseil as distributions build it looks for lock cycles at every lock of every mutex, gRPC's included, under one global
-// lock. Servers call this first; tests keep the checks.
+// Abseil as distributions build it looks for lock cycles at every lock of every mutex, gRPC's included, under one
+// global lock. Servers call this first; tests keep the checks.
 inline void SkipLockChecks() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 }  // namespace openpathways

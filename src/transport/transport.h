@@ -72,8 +72,8 @@ using ConnectionRef = std::shared_ptr<Connection>;
 bool SharedMemoryByDefault();
 
 struct TransportOptions {
-  // False: TCP only, in both directions, even to this host. By default what the environment says: PATHWAYS_SHARED_MEMORY
-  // set to "off" is for measurements and tests of what happens between hosts.
+  // False: TCP only, in both directions, even to this host. By default false only if the environment
+  // says PATHWAYS_SHARED_MEMORY=off, for measurements and tests of what happens between hosts.
   bool shared_memory = SharedMemoryByDefault();
   // How many bytes of freed payload memory the Arena keeps for reuse before it gives them back to the kernel.
   size_t arena_cache_bytes = size_t{512} << 20;
