@@ -23,6 +23,8 @@ absl::StatusOr<transport::Buffer> Link::Allocate(size_t size) const {
   return transport::Buffer(std::move(memory), data, size);
 }
 
+uint64_t Link::turn() const { return launch_.launch + collective_.repetition + collective_.instruction; }
+
 void Link::Send(WorkerId peer, uint32_t step, const transport::Buffer& payload) const {
   if (payload.size() > kMaxTailBytes) {
     network_->Send(peer, EncodeData(launch_, collective_, step, {}), payload);

@@ -28,6 +28,9 @@ class Link {
   // Memory for a payload. RESOURCE_EXHAUSTED if there is none.
   absl::StatusOr<transport::Buffer> Allocate(size_t size) const;
   void Send(WorkerId peer, uint32_t step, const transport::Buffer& payload) const;
+  // A number that all workers have in common and that changes from collective to collective: whose turn it is to do
+  // what only one has to do.
+  uint64_t turn() const;
 
  private:
   PeerNetwork* network_;

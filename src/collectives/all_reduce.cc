@@ -1,7 +1,10 @@
-// All-reduce. Two algorithms, with the same order of combination and so the same results:
+// All-reduce. Three algorithms, with the same order of combination and so the same results:
 //
-// Direct, for small arrays: every worker sends the partial result of its devices to every other one and combines what
-// it gets. One hop.
+// Direct, for small arrays of two workers: every worker sends the partial result of its devices to every other one and
+// combines what it gets. One hop.
+//
+// Gathered, for small arrays of more workers: one of them, in turns, gets the partial results, combines them, and sends
+// the result to all. Two hops, but 2 (n - 1) messages instead of n (n - 1): handling a message costs more than its way.
 //
 // Scattered, for big ones: the operands, laid end to end, are cut in one part for each worker. Step 0: each worker
 // sends the partial result for part p to worker p, which combines them. Step 1: it sends the result to all. Every byte
@@ -13,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "collectives/algorithm.h"
 #include "collectives/blocks.h"
@@ -22,8 +26,10 @@
 namespace openpathways::collectives {
 namespace {
 
-// Below, a second hop costs more than sending everything to everyone.
-constexpr size_t kMaxDirectBytes = 32 << 10;
+// Below, the number of messages counts, above, that of bytes.
+constexpr size_t kMaxSmallBytes = 32 << 10;
+// With more workers, a second hop costs less than sending everything to everyone.
+constexpr int kMaxDirectWorkers = 2;
 
 // The operands laid end to end, each from a multiple of kPayloadAlignment on.
 class Concatenation {
@@ -152,6 +158,83 @@ class DirectAllReduce : public AllReduce {
   bool done_ = false;
 };
 
+class GatheredAllReduce : public AllReduce {
+ public:
+  explicit GatheredAllReduce(Context context)
+      : AllReduce(std::move(context), 2),
+        root_(static_cast<int>(link().turn() % static_cast<uint64_t>(group().num_workers()))),
+        partials_(group().num_workers()) {}
+
+  absl::Status Accept(int worker, uint32_t step, transport::Buffer payload) override {
+    RETURN_IF_ERROR(CheckPayload(worker, payload, concatenation().size()));
+    if (is_root() != (step == 0) || (step == 1 && worker != root_)) {
+      return absl::InternalError(absl::StrCat("step ", step, " of ", instruction().name(), " came from worker ",
+                                              group().workers[worker], ", which has another part in it"));
+    }
+    if (step == 0) {
+      partials_[worker] = std::move(payload);
+      ++arrived_;
+    } else {
+      result_ = std::move(payload);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Step> Next() override {
+    if (done_) return Step::Done();
+    if (partials_[group().self].empty()) return MakePartial();
+    if (is_root() ? arrived_ < num_peers() : result_.empty()) return Step::Wait();
+    done_ = true;
+    if (is_root()) return CombineWorkers();
+    return Step::Run(CopyResult());
+  }
+
+ private:
+  bool is_root() const { return group().self == root_; }
+
+  absl::StatusOr<Step> MakePartial() {
+    transport::Buffer& own = partials_[group().self];
+    ASSIGN_OR_RETURN(own, link().Allocate(concatenation().size()));
+    return Step::Run(Partials(0, concatenation().size(), own).ToWork([this] {
+      if (!is_root()) link().Send(group().workers[root_], 0, partials_[group().self]);
+    }));
+  }
+
+  absl::StatusOr<Step> CombineWorkers() {
+    ASSIGN_OR_RETURN(transport::Buffer payload, link().Allocate(concatenation().size()));
+    FoldList folds;
+    for (const Concatenation::Piece& piece : concatenation().Pieces(0, concatenation().size())) {
+      StridedFold fold;
+      fold.fold = instruction().folds[piece.operand];
+      fold.run_bytes = piece.bytes;
+      for (const transport::Buffer& partial : partials_) fold.sources.push_back(partial.data() + piece.in_range);
+      fold.targets.push_back(payload.data() + piece.in_range);
+      AddResults(piece, fold);
+      folds.Add(std::move(fold));
+    }
+    return Step::Run(std::move(folds).ToWork([this, payload] {
+      partials_.clear();
+      for (int i = 0; i < num_peers(); ++i) link().Send(group().workers[peer(i)], 1, payload);
+    }));
+  }
+
+  Work CopyResult() {
+    CopyList copies;
+    for (const Concatenation::Piece& piece : concatenation().Pieces(0, concatenation().size())) {
+      for (const LocalArrays& arrays : local()) {
+        copies.AddWhole(arrays.results[piece.operand] + piece.offset, result_.data() + piece.in_range, piece.bytes);
+      }
+    }
+    return std::move(copies).ToWork([this] { result_ = transport::Buffer(); });
+  }
+
+  const int root_;                           // position in the group's workers
+  std::vector<transport::Buffer> partials_;  // per worker; of others on the root only
+  int arrived_ = 0;
+  transport::Buffer result_;  // of the root
+  bool done_ = false;
+};
+
 class ScatteredAllReduce : public AllReduce {
  public:
   explicit ScatteredAllReduce(Context context)
@@ -250,9 +333,12 @@ class ScatteredAllReduce : public AllReduce {
 }  // namespace
 
 std::unique_ptr<Algorithm> MakeAllReduce(Algorithm::Context context) {
-  const bool direct =
-      context.group->num_workers() == 1 || Concatenation(*context.instruction).size() <= kMaxDirectBytes;
-  if (direct) return std::make_unique<DirectAllReduce>(std::move(context));
+  const size_t bytes = Concatenation(*context.instruction).size();
+  if (context.group->num_workers() <= kMaxDirectWorkers && bytes <= kMaxSmallBytes) {
+    return std::make_unique<DirectAllReduce>(std::move(context));
+  }
+  if (context.group->num_workers() == 1 || bytes == 0) return std::make_unique<DirectAllReduce>(std::move(context));
+  if (bytes <= kMaxSmallBytes) return std::make_unique<GatheredAllReduce>(std::move(context));
   return std::make_unique<ScatteredAllReduce>(std::move(context));
 }
 

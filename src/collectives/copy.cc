@@ -118,7 +118,7 @@ Work CopyList::ToWork(absl::AnyInvocable<void()> finish) && {
   Work work;
   work.bytes = bytes_;
   work.finish = std::move(finish);
-  if (unaligned_ || work.is_small()) {
+  if (unaligned_ || work.bytes <= kInlineWorkBytes) {
     work.num_blocks = 1;
     work.run_block = [copies = std::move(copies_)](size_t) {
       for (const StridedCopy& copy : copies) Run(copy);

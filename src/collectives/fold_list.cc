@@ -84,7 +84,7 @@ Work FoldList::ToWork(absl::AnyInvocable<void()> finish) && {
   Work work;
   work.bytes = bytes_;
   work.finish = std::move(finish);
-  if (work.is_small()) {
+  if (work.bytes <= kInlineWorkBytes) {
     work.num_blocks = 1;
     work.run_block = [folds = std::move(folds_)](size_t) {
       ScopedIeeeMode ieee;

@@ -63,7 +63,7 @@ void Launch::Join(const hlo::CollectiveDescriptor& descriptor, JoinArgs args) {
       failure = entered.status();
     }
   }
-  if (ready != nullptr) Advance(ready);
+  if (ready != nullptr) Advance(ready, Caller::kDevice);
   if (failure.ok()) return;
   // A device that cannot take part would be waited for by the others.
   Fail(failure, /*tell_others=*/true);
@@ -137,15 +137,15 @@ void Launch::Receive(WorkerId from, const Message& message, transport::Buffer pa
     collective->arrivals.push_back({from, message.step, std::move(payload)});
     if (ClaimLocked(*collective)) ready = std::move(collective);
   }
-  if (ready != nullptr) Advance(ready);
+  if (ready != nullptr) Advance(ready, Caller::kOther);
 }
 
-void Launch::Advance(const CollectiveRef& collective) {
-  while (AdvanceOnce(collective)) {
+void Launch::Advance(const CollectiveRef& collective, Caller caller) {
+  while (AdvanceOnce(collective, caller)) {
   }
 }
 
-bool Launch::AdvanceOnce(const CollectiveRef& collective) {
+bool Launch::AdvanceOnce(const CollectiveRef& collective, Caller caller) {
   std::vector<Arrival> arrivals;
   absl::Status failure;
   {
@@ -177,15 +177,19 @@ bool Launch::AdvanceOnce(const CollectiveRef& collective) {
       break;
   }
   Work work = std::move(step->work);
-  if (work.is_small()) {
+  if (work.bytes <= (caller == Caller::kDevice ? kDeviceWorkBytes : kInlineWorkBytes)) {
     work.RunInline();
     return true;
   }
   work.finish = [self = shared_from_this(), collective, finish = std::move(work.finish)]() mutable {
     if (finish) finish();
-    self->Advance(collective);
+    self->Advance(collective, Caller::kOther);
   };
-  runtime_->pool.Run(std::move(work));
+  if (caller == Caller::kDevice) {
+    runtime_->pool.RunWithCaller(std::move(work));
+  } else {
+    runtime_->pool.Run(std::move(work));
+  }
   return false;
 }
 

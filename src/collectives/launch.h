@@ -87,10 +87,12 @@ class Launch : public std::enable_shared_from_this<Launch> {
   // Takes a collective out of the books and returns whom to tell.
   Callbacks RemoveLocked(Collective& collective);
 
+  // Whose thread it is: a device's, which has nothing else to do, or one that others need too.
+  enum class Caller { kDevice, kOther };
   // Runs a claimed collective as far as it goes. Also from compute threads.
-  void Advance(const CollectiveRef& collective);
+  void Advance(const CollectiveRef& collective, Caller caller);
   // One turn of Advance: whether there is to be another one.
-  bool AdvanceOnce(const CollectiveRef& collective);
+  bool AdvanceOnce(const CollectiveRef& collective, Caller caller);
   absl::Status HandIn(Collective& collective, std::vector<Arrival> arrivals);
   void Finish(Collective& collective, const absl::Status& status);
   static void RunCallbacks(Callbacks callbacks, const absl::Status& status);

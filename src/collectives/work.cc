@@ -30,18 +30,25 @@ ComputePool::ComputePool(int num_threads) {
   for (int i = 0; i < std::max(num_threads, 1); ++i) threads_.emplace_back([this] { ThreadMain(); });
 }
 
+bool ComputePool::Enqueue(const std::shared_ptr<Job>& job, size_t helpers) {
+  std::lock_guard lock(mu_);
+  if (stopping_) return false;
+  queue_.insert(queue_.end(), helpers, job);
+  for (size_t i = 0; i < helpers; ++i) wake_.notify_one();
+  return true;
+}
+
 void ComputePool::Run(Work work) {
-  const size_t helpers = std::min(work.num_blocks, threads_.size());
-  if (helpers > 0) {
-    std::lock_guard lock(mu_);
-    if (!stopping_) {
-      auto job = std::make_shared<Job>(std::move(work));
-      queue_.insert(queue_.end(), helpers, job);
-      wake_.notify_all();
-      return;
-    }
-  }
-  work.RunInline();
+  if (work.num_blocks == 0) return work.RunInline();
+  auto job = std::make_shared<Job>(std::move(work));
+  if (!Enqueue(job, std::min(job->work.num_blocks, threads_.size()))) job->Participate();
+}
+
+void ComputePool::RunWithCaller(Work work) {
+  if (work.num_blocks <= 1) return work.RunInline();
+  auto job = std::make_shared<Job>(std::move(work));
+  Enqueue(job, std::min(job->work.num_blocks - 1, threads_.size()));
+  job->Participate();
 }
 
 void ComputePool::ThreadMain() {

@@ -17,6 +17,8 @@ namespace openpathways::collectives {
 
 // Work that moves at most so many bytes runs on the calling thread: handing it to another costs more than doing it.
 inline constexpr size_t kInlineWorkBytes = 64 << 10;
+// The same for the threads of devices, which have to wait anyway; they also have a share in larger work.
+inline constexpr size_t kDeviceWorkBytes = 1 << 20;
 // Bulk work is cut in blocks of about this size, which the compute threads share.
 inline constexpr size_t kWorkBlockBytes = 256 << 10;
 
@@ -28,7 +30,6 @@ struct Work {
   std::function<void(size_t)> run_block;
   absl::AnyInvocable<void()> finish;
 
-  bool is_small() const { return bytes <= kInlineWorkBytes; }
   // Runs everything on this thread.
   void RunInline();
 };
@@ -41,12 +42,16 @@ class ComputePool {
 
   // Returns at once; `work.finish` runs on one of the threads. After Shutdown, work runs on the calling thread.
   void Run(Work work);
+  // As Run, but the caller takes part, and returns when no block is left to be begun: `finish` may run on its thread.
+  void RunWithCaller(Work work);
 
   // Finishes what was handed in and joins the threads. Idempotent. Not from one of the threads.
   void Shutdown();
 
  private:
   struct Job;
+  // False if the pool has been shut down.
+  bool Enqueue(const std::shared_ptr<Job>& job, size_t helpers);
   void ThreadMain();
 
   std::mutex mu_;  // guards queue_ and stopping_
