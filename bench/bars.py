@@ -35,6 +35,16 @@ def share(limit, baseline, mib=BASELINE_MIB):
 
 
 BARS = {
+    'step-waited': times(1.2, 'one'),
+    'step-pipelined': times(0.6, 'one'),
+    'psum-chained': times(0.8, 'one'),
+    'all-reduce-16M': times(1.2, 'one'),
+    'all-gather-1M': times(1.5, 'one'),
+    'all-to-all-1M': times(1.5, 'one'),
+    'all-gather-16M': times(1.5, 'one'),
+    'all-to-all-16M': times(1.5, 'one'),
+    'training-step': times(1.0, 'one'),
+    'compile': times(1.2, 'one'),
     'compile-again': seconds(0.02),
     'put-one': share(0.8, 'grpc-to-server'),
     'put-sharded': share(0.8, 'grpc-to-server'),

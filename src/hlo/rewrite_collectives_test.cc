@@ -266,5 +266,33 @@ TEST(ProgramShapeTest, TellsShapesShardingsAndDonation) {
   EXPECT_EQ(program.result_shardings[1], "");  // replicated
 }
 
+TEST(ProgramShapeTest, TellsHowAProgramRuns) {
+  auto compiler = MakeClient(kDevices, 0);
+  auto shape = [&](const std::string& file) {
+    return Value(ReadProgramShape(Value(Value(Compile(*compiler, file))->OptimizedHlo())));
+  };
+  const ProgramShape sum = shape("psum_all.mlirbc");
+  EXPECT_FALSE(sum.straight_line);
+  EXPECT_TRUE(sum.few_steps);
+  for (const char* file : {"psum_in_loop.mlirbc", "psum_in_cond.mlirbc"}) {
+    const ProgramShape program = shape(file);
+    EXPECT_FALSE(program.straight_line) << file;
+    EXPECT_FALSE(program.few_steps) << file;
+  }
+
+  HloModuleProto module;
+  module.set_entry_computation_id(1);
+  HloComputationProto& entry = *module.add_computations();
+  entry.set_id(1);
+  entry.add_instructions()->set_opcode("parameter");
+  module.mutable_host_program_shape()->mutable_result()->set_element_type(11);
+  for (int i = 0; i < 5; ++i) entry.add_instructions()->set_opcode("fusion");
+  EXPECT_TRUE(Value(ReadProgramShape(module)).straight_line);
+  EXPECT_TRUE(Value(ReadProgramShape(module)).few_steps);
+  entry.add_instructions()->set_opcode("fusion");
+  EXPECT_TRUE(Value(ReadProgramShape(module)).straight_line);
+  EXPECT_FALSE(Value(ReadProgramShape(module)).few_steps);
+}
+
 }  // namespace
 }  // namespace openpathways::hlo

@@ -1,5 +1,6 @@
 #include "pjrt/pjrt.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -12,6 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pjrt/compile_options.h"
@@ -414,6 +417,41 @@ TEST(ExecutableTest, OneProgramRunsOverTwoClients) {
       EXPECT_THAT(Get(*result->outputs[i][0]), ElementsAre(30, 30, 30, 30));
     }
   }
+}
+
+// What the worker builds on: see worker/device_queue.h and worker/device_fibers.h.
+TEST(ExecutableTest, SynchronousClientRunsShortProgramsOnTheCallersThread) {
+  static std::thread::id handler_thread;
+  static absl::Duration pause;
+  ASSERT_TRUE(CpuPlugin()
+                  ->RegisterAsyncHandler("pjrt_test.slow",
+                                         [](FfiCall call) {
+                                           handler_thread = std::this_thread::get_id();
+                                           std::thread([call = std::move(call)]() mutable {
+                                             absl::SleepFor(pause);
+                                             std::memcpy(call.results()[0].data, call.operands()[0].data, 16);
+                                             call.Finish(absl::OkStatus());
+                                           }).detach();
+                                         })
+                  .ok());
+  auto compiled = Value(MakeClient(1)->Compile(CallProgram(1, "pjrt_test.slow"), Options(1)));
+  auto client =
+      Value(CpuPlugin()->CreateClient({{"cpu_device_count", int64_t{1}}, {"asynchronous", false}}));
+  auto executable = Value(client->DeserializeAndLoad(Value(compiled->Serialize()), Options(1)));
+  auto x = Put(*client, 0, {1, 2, 3, 4});
+  std::atomic<int64_t> waited_nanos{0};
+  ExecuteArgs args;
+  args.arguments = {{x.get()}};
+  args.waited_nanos = &waited_nanos;
+  // Less than a device waits for its call, and more.
+  for (absl::Duration each : {absl::ZeroDuration(), absl::Milliseconds(30)}) {
+    pause = each;
+    ExecuteResult result = Value(executable->Execute(args));
+    EXPECT_TRUE(result.done[0].IsReady());
+    EXPECT_EQ(handler_thread, std::this_thread::get_id());
+    EXPECT_THAT(Get(*result.outputs[0][0]), ElementsAre(2, 4, 6, 8));
+  }
+  EXPECT_GT(waited_nanos.load(), 0);
 }
 
 TEST(ExecutableTest, HandlersErrorKeepsCodeAndMessage) {
