@@ -92,7 +92,9 @@ void SocketConnection::OnEvents(uint32_t events) {
     }
     ContinueWriting();
   }
-  if (events & ~static_cast<uint32_t>(EPOLLOUT)) Read();
+  if ((events & ~static_cast<uint32_t>(EPOLLOUT)) == 0) return;
+  if (reader_.has_value()) reader_->OnReadable((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
+  Read();
 }
 
 // True if there is more to read, in another turn.

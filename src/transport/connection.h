@@ -57,6 +57,7 @@ class SocketConnection final : public Connection,
 
   // Connection. Thread-safe.
   void Send(std::string header, Buffer payload) override;
+  void SendAll(std::vector<Message> messages) override;
   size_t queued_bytes() const override;
   void OnQueueBelow(size_t limit, absl::AnyInvocable<void()> callback) override;
   void Close() override;
@@ -93,6 +94,7 @@ class SocketConnection final : public Connection,
   class Borrow;
 
   // Sending, with mu_ held:
+  bool Take(std::string& header, Buffer& payload);
   void Enqueue(std::string header, Buffer payload);
   bool TryShare(OutgoingFrame& frame, const Buffer& payload);
   void EnqueueControl(FramePrefix prefix);

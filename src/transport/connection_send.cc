@@ -16,24 +16,46 @@ namespace {
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(10);
 constexpr size_t kWriteTurnBytes = size_t{4} << 20;  // then the I/O thread goes on
 
+bool Fits(const std::string& header, const Buffer& payload) {
+  return header.size() <= kMaxHeaderSize && payload.size() <= kMaxPayloadSize;
+}
+
 }  // namespace
 
 void SocketConnection::Send(std::string header, Buffer payload) {
-  if (header.size() > kMaxHeaderSize || payload.size() > kMaxPayloadSize) {
-    return RejectMessage(header.size(), payload.size());
+  if (!Fits(header, payload)) return RejectMessage(header.size(), payload.size());
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (!Take(header, payload) || !StartWriting()) return;
+  }
+  Write();
+}
+
+void SocketConnection::SendAll(std::vector<Message> messages) {
+  for (const Message& message : messages) {
+    if (!Fits(message.header, message.payload)) {
+      return RejectMessage(message.header.size(), message.payload.size());
+    }
   }
   {
     std::lock_guard<std::mutex> lock(mu_);
-    if (closing_ || broken_ || phase_ > Phase::kOpen) return;
-    if (phase_ == Phase::kConnecting) {
-      queued_ += sizeof(FramePrefix) + header.size() + payload.size();
-      early_.push_back(Message{std::move(header), std::move(payload)});
-      return;
-    }
-    Enqueue(std::move(header), std::move(payload));
-    if (!StartWriting()) return;
+    bool taken = false;
+    for (Message& message : messages) taken = Take(message.header, message.payload) || taken;
+    if (!taken || !StartWriting()) return;
   }
   Write();
+}
+
+// False, and both are as before, if the connection takes no more.
+bool SocketConnection::Take(std::string& header, Buffer& payload) {
+  if (closing_ || broken_ || phase_ > Phase::kOpen) return false;
+  if (phase_ == Phase::kConnecting) {
+    queued_ += sizeof(FramePrefix) + header.size() + payload.size();
+    early_.push_back(Message{std::move(header), std::move(payload)});
+  } else {
+    Enqueue(std::move(header), std::move(payload));
+  }
+  return true;
 }
 
 // A message must not get lost silently, and the peer would not take it: this is the end of the connection.
@@ -166,6 +188,7 @@ void SocketConnection::OnWriteError(int error) {
 
 // What the peer sent before it went is delivered first.
 void SocketConnection::OnBroken(int error) {
+  if (reader_.has_value()) reader_->OnReadable(/*ending=*/true);
   if (Read()) {
     io_->loop->Post([self = shared_from_this(), error] { self->OnBroken(error); });
     return;

@@ -29,7 +29,20 @@ size_t AddRest(iovec* iov, size_t count, void* data, size_t size, size_t offset)
 }  // namespace
 
 FrameReader::FrameReader(int fd, bool unix_socket, std::shared_ptr<SharedArena> arena)
-    : fd_(fd), unix_socket_(unix_socket), arena_(std::move(arena)), staging_(kStagingBytes) {}
+    : fd_(fd), unix_socket_(unix_socket), arena_(std::move(arena)) {}
+
+void FrameReader::OnReadable(bool ending) {
+  ending_ = ending_ || ending;
+  drained_ = false;
+}
+
+FrameReader::Event FrameReader::Drained() {
+  if (begin_ == end_) {
+    begin_ = end_ = 0;
+    staging_.reset();
+  }
+  return Event::kDrained;
+}
 
 absl::StatusOr<FrameReader::Event> FrameReader::Next(Frame& out) {
   size_t turn = 0;
@@ -43,8 +56,9 @@ absl::StatusOr<FrameReader::Event> FrameReader::Next(Frame& out) {
       }
     }
     if (turn >= kTurnBytes) return Event::kYield;
+    if (drained_) return Drained();
     ASSIGN_OR_RETURN(const ssize_t received, Receive());
-    if (received < 0) return Event::kDrained;
+    if (received < 0) return Drained();
     if (received == 0) return Event::kEnd;
     turn += received;
   }
@@ -52,7 +66,7 @@ absl::StatusOr<FrameReader::Event> FrameReader::Next(Frame& out) {
 
 absl::Status FrameReader::StartFrame() {
   frame_ = Frame();
-  std::memcpy(&frame_.prefix, staging_.data() + begin_, sizeof(FramePrefix));
+  std::memcpy(&frame_.prefix, staging_.get() + begin_, sizeof(FramePrefix));
   begin_ += sizeof(FramePrefix);
   RETURN_IF_ERROR(CheckPrefix(frame_.prefix, unix_socket_));
   frame_.header.resize(frame_.prefix.header_size);
@@ -68,13 +82,13 @@ void FrameReader::TakeStagedBody() {
   const size_t header_size = frame_.header.size();
   if (body_read_ < header_size) {
     const size_t n = std::min(header_size - body_read_, end_ - begin_);
-    std::memcpy(frame_.header.data() + body_read_, staging_.data() + begin_, n);
+    std::memcpy(frame_.header.data() + body_read_, staging_.get() + begin_, n);
     body_read_ += n;
     begin_ += n;
   }
   if (body_read_ >= header_size && frame_.payload.size() > 0) {
     const size_t n = std::min(BodyLeft(), end_ - begin_);
-    std::memcpy(frame_.payload.data() + (body_read_ - header_size), staging_.data() + begin_, n);
+    std::memcpy(frame_.payload.data() + (body_read_ - header_size), staging_.get() + begin_, n);
     body_read_ += n;
     begin_ += n;
   }
@@ -96,8 +110,9 @@ absl::Status FrameReader::FinishFrame(Frame& out) {
 
 // Bytes received, 0 at the end of the stream, -1 if there is nothing to read.
 absl::StatusOr<ssize_t> FrameReader::Receive() {
+  if (staging_ == nullptr) staging_.reset(new char[kStagingBytes]);  // not set to anything
   // What is staged is less than a prefix, or nothing if a body is being read.
-  std::memmove(staging_.data(), staging_.data() + begin_, end_ - begin_);
+  std::memmove(staging_.get(), staging_.get() + begin_, end_ - begin_);
   end_ -= begin_;
   begin_ = 0;
 
@@ -110,7 +125,7 @@ absl::StatusOr<ssize_t> FrameReader::Receive() {
     count = AddRest(iov, count, frame_.payload.data(), frame_.payload.size(),
                     body_read_ > header_size ? body_read_ - header_size : 0);
   }
-  count = AddRest(iov, count, staging_.data(), staging_.size(), end_);
+  count = AddRest(iov, count, staging_.get(), kStagingBytes, end_);
 
   msghdr message{};
   message.msg_iov = iov;
@@ -140,6 +155,10 @@ absl::StatusOr<ssize_t> FrameReader::Receive() {
     }
     if (fds_.size() > kMaxWaitingFds) return absl::InvalidArgumentError("the peer passes descriptors without use");
   }
+  // Whatever comes after a read that could have taken more is news, for which there will be an event. (A Unix socket
+  // also gives less at a descriptor.)
+  const size_t asked = body_left + kStagingBytes - end_;
+  drained_ = !unix_socket_ && !ending_ && received > 0 && static_cast<size_t>(received) < asked;
   const size_t to_body = std::min(static_cast<size_t>(received), body_left);
   body_read_ += to_body;
   end_ += received - to_body;

@@ -8,7 +8,6 @@
 #include <deque>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,6 +36,9 @@ class FrameReader {
 
   FrameReader(int fd, bool unix_socket, std::shared_ptr<SharedArena> arena);
 
+  // The socket has something new to say since Next returned kDrained: data, or (`ending`) also that it is going to end.
+  void OnReadable(bool ending);
+
   // The next frame. UNAVAILABLE if the socket broke; INVALID_ARGUMENT if the peer breaks the protocol;
   // RESOURCE_EXHAUSTED if there is no memory for the payload. After an error the reader is useless.
   absl::StatusOr<Event> Next(Frame& out);
@@ -48,13 +50,18 @@ class FrameReader {
   void TakeStagedBody();
   absl::Status FinishFrame(Frame& out);
   absl::StatusOr<ssize_t> Receive();
+  Event Drained();
 
   const int fd_;
   const bool unix_socket_;
   const std::shared_ptr<SharedArena> arena_;
 
-  // Bytes read ahead: [begin_, end_) of staging_.
-  std::vector<char> staging_;
+  bool ending_ = false;   // read until the end is seen
+  bool drained_ = false;  // the socket gave less than it was asked for
+
+  // Bytes read ahead: [begin_, end_) of staging_. Only there while it is needed: a process may have many connections
+  // that say nothing for long.
+  std::unique_ptr<char[]> staging_;
   size_t begin_ = 0;
   size_t end_ = 0;
   std::deque<UniqueFd> fds_;  // descriptors that came, in order, and whose frames have not come yet

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -48,6 +49,8 @@ class Connection {
   // Queues a message; never blocks, never fails: if the connection is (or becomes) closed the message is dropped, and
   // on_closed tells. Messages arrive in the order of the calls.
   virtual void Send(std::string header, Buffer payload = Buffer()) = 0;
+  // The same for several messages at once: small ones then take one system call together.
+  virtual void SendAll(std::vector<Message> messages) = 0;
 
   // Bytes queued and not yet handed to the kernel (or, for shared memory, not yet released by the receiver).
   virtual size_t queued_bytes() const = 0;

@@ -107,6 +107,33 @@ TEST_P(TransportTest, OrderAndIntegrityForRandomSizes) {
   }
 }
 
+TEST_P(TransportTest, MessagesSentTogetherKeepTheirOrder) {
+  LinkedPair pair(GetParam());
+  constexpr int kRounds = 20;
+  constexpr int kTogether = 60;  // more than one system call takes
+  int next = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<Message> together;
+    for (int i = 0; i < kTogether; ++i, ++next) {
+      Buffer payload = pair.left_transport->arena().Allocate(i % 9 == 0 ? 100'000 : i).value();
+      FillPattern(payload, next);
+      together.push_back({std::to_string(next), std::move(payload)});
+    }
+    pair.left->SendAll(std::move(together));
+    pair.left->Send(std::to_string(next++));
+  }
+  pair.left->SendAll({});
+  pair.left->Close();
+  const std::vector<Message> messages = pair.right_inbox->Take(next);
+  ASSERT_EQ(messages.size(), static_cast<size_t>(next));
+  for (int i = 0; i < next; ++i) {
+    ASSERT_EQ(messages[i].header, std::to_string(i));
+    ASSERT_TRUE(HasPattern(messages[i].payload, i)) << i;
+  }
+  pair.left->SendAll({{"dropped", Buffer()}});
+  EXPECT_FALSE(pair.right_inbox->AwaitClosed().ok());
+}
+
 TEST_P(TransportTest, BigPayloads) {
   LinkedPair pair(GetParam());
   for (size_t size : {kMiB, 16 * kMiB + 1, 64 * kMiB}) {
