@@ -104,6 +104,53 @@ TEST_F(ClusterTest, CommandsWaitInOrderForTheFirstWorker) {
   EXPECT_THAT(worker->violations(), IsEmpty());
 }
 
+TEST_F(ClusterTest, OperationsOnManyWorkersHaveOneOrder) {
+  constexpr int kHosts = 12;
+  auto membership = std::make_unique<FakeMembership>("tpuv5:4x4x4", 1, 16);
+  membership_ = membership.get();
+  cluster_ = *Cluster::Create(std::move(membership));
+  std::vector<std::unique_ptr<FakeWorker>> workers;
+  std::vector<WorkerRef> places;
+  for (int host = 0; host < kHosts; ++host) {
+    workers.push_back(Join(0, host, 100 + host));
+    places.push_back(cluster_->worker(0, host));
+  }
+  Operation load;
+  for (const WorkerRef& place : places) load.parts.push_back({place, Load(1, places)});
+  load.needs = places;
+  dispatcher().Dispatch(std::move(load));
+  constexpr int kThreads = 3;
+  constexpr int kEach = 200;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kEach; ++i) {
+        const uint64_t result = dispatcher().NewNames() + 1'000'000;
+        Operation operation;
+        for (const WorkerRef& place : places) operation.parts.push_back({place, Execute(1, result, 1)});
+        dispatcher().Dispatch(std::move(operation));
+        dispatcher().Delete(places[i % kHosts], result);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<uint64_t> order;
+  for (const auto& worker : workers) {
+    std::vector<uint64_t> results;
+    uint64_t last = 0;
+    for (const auto& received : worker->Await(Command::kExecute, kThreads * kEach)) {
+      EXPECT_GT(received.command.execute().launch(), last);
+      last = received.command.execute().launch();
+      results.push_back(received.command.execute().first_result());
+    }
+    if (order.empty()) order = results;
+    EXPECT_EQ(results, order);
+    EXPECT_THAT(worker->violations(), IsEmpty());
+  }
+  // What belongs to places without a worker ends with the cluster, before the workers go.
+  cluster_.reset();
+}
+
 TEST_F(ClusterTest, DeletesAreCollectedAndKeepTheirPlace) {
   auto worker = Join(0, 0, 5);
   WorkerRef place = cluster_->worker(0, 0);

@@ -8,7 +8,10 @@
 namespace openpathways::cluster {
 namespace {
 
-constexpr absl::Duration kDeleteDelay = absl::Microseconds(100);
+// Most deletes go with the next launch, if launches come at all.
+constexpr absl::Duration kDeleteDelay = absl::Milliseconds(50);
+// Operations on more workers than this are sent by a thread of their own. Fewer are sent before it has woken up.
+constexpr size_t kMaxDirectFanOut = 8;
 
 }  // namespace
 
@@ -60,8 +63,12 @@ void Dispatcher::Enter(Operation operation, LostParts& lost, std::vector<WorkerR
   }
 }
 
-void Dispatcher::Finish(LostParts lost, const std::vector<WorkerRef>& touched) {
-  for (const WorkerRef& worker : touched) worker->Flush();
+void Dispatcher::Finish(LostParts lost, std::vector<WorkerRef> touched) {
+  if (touched.size() > kMaxDirectFanOut) {
+    fan_out_.Flush(std::move(touched));
+  } else {
+    for (const WorkerRef& worker : touched) worker->Flush();
+  }
   for (Operation::Part& part : lost) {
     if (part.outgoing.request != 0) part.outgoing.on_reply(part.worker->status());
   }
@@ -75,7 +82,7 @@ void Dispatcher::Dispatch(Operation operation) {
     if (MustWait(operation)) return SetAside(std::move(operation));
     Enter(std::move(operation), lost, touched);
   }
-  Finish(std::move(lost), touched);
+  Finish(std::move(lost), std::move(touched));
 }
 
 void Dispatcher::Send(const WorkerRef& worker, Outgoing outgoing) {
@@ -92,9 +99,24 @@ void Dispatcher::Delete(const WorkerRef& worker, uint64_t buffer) {
     return Send(worker, std::move(outgoing));
   }
   if (!worker->Delete(buffer)) return;
-  delayed_deletes_.RunAfter(kDeleteDelay, [worker = std::weak_ptr<Worker>(worker)] {
+  bool first = false;
+  {
+    std::lock_guard lock(deletes_mu_);
+    first = have_deletes_.empty();
+    have_deletes_.push_back(worker);
+  }
+  if (first) delayed_deletes_.RunAfter(kDeleteDelay, [this] { FlushDeletes(); });
+}
+
+void Dispatcher::FlushDeletes() {
+  std::vector<std::weak_ptr<Worker>> workers;
+  {
+    std::lock_guard lock(deletes_mu_);
+    workers.swap(have_deletes_);
+  }
+  for (const std::weak_ptr<Worker>& worker : workers) {
     if (WorkerRef alive = worker.lock()) alive->FlushDeletes();
-  });
+  }
 }
 
 bool Dispatcher::IsAwaited(const WorkerRef& worker) {
@@ -128,7 +150,7 @@ void Dispatcher::OnSettled() {
     }
     any_waiting_.store(!waiting_.empty(), std::memory_order_release);
   }
-  Finish(std::move(lost), touched);
+  Finish(std::move(lost), std::move(touched));
 }
 
 }  // namespace openpathways::cluster

@@ -22,6 +22,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "base/delayed_tasks.h"
+#include "cluster/fan_out.h"
 #include "cluster/worker.h"
 
 namespace openpathways::cluster {
@@ -45,7 +46,7 @@ class Dispatcher {
   void Dispatch(Operation operation);
   // An operation of one command that names no other worker.
   void Send(const WorkerRef& worker, Outgoing outgoing);
-  // Deletes are collected for some 100 microseconds, or until the next command to that worker.
+  // Deletes are collected until the next command to that worker, which they go before, and for 50 ms at most.
   void Delete(const WorkerRef& worker, uint64_t buffer);
 
   // Whether an operation has been set aside until this worker is there.
@@ -68,7 +69,8 @@ class Dispatcher {
   void Enter(Operation operation, LostParts& lost, std::vector<WorkerRef>& touched);
 
   // Sends what was appended and answers what was not; without the lock.
-  static void Finish(LostParts lost, const std::vector<WorkerRef>& touched);
+  void Finish(LostParts lost, std::vector<WorkerRef> touched);
+  void FlushDeletes();
 
   std::atomic<uint64_t> next_name_ = 1;
   std::mutex mu_;  // guards what follows
@@ -79,7 +81,12 @@ class Dispatcher {
   // Whether waiting_ has anything; lets single commands pass without the lock in the ordinary case. A command that
   // depends on a waiting operation is issued after it, so it cannot miss the change.
   std::atomic<bool> any_waiting_ = false;
-  DelayedTasks delayed_deletes_;
+
+  std::mutex deletes_mu_;                            // guards what follows
+  std::vector<std::weak_ptr<Worker>> have_deletes_;  // that FlushDeletes will flush, soon, unless it is empty
+
+  FanOut fan_out_;
+  DelayedTasks delayed_deletes_;  // last: its thread uses the above
 };
 
 }  // namespace openpathways::cluster

@@ -156,14 +156,22 @@ void Worker::Flush() {
       batch.swap(queue_);
     }
     sent_bytes = 0;
+    std::vector<transport::Message> messages;
+    messages.reserve(batch.size());
     for (Outgoing& outgoing : batch) {
       if (outgoing.complete) outgoing.complete(outgoing.command);
       sent_bytes += outgoing.payload.size();
-      connection->Send(outgoing.command.SerializeAsString(), std::move(outgoing.payload));
+      messages.push_back({outgoing.command.SerializeAsString(), std::move(outgoing.payload)});
     }
+    connection->SendAll(std::move(messages));
     batch.clear();
   }
   for (auto& callback : callbacks) callback();
+}
+
+void Worker::FlushDue() {
+  due_.store(false, std::memory_order_release);
+  Flush();
 }
 
 void Worker::Send(Outgoing outgoing) {

@@ -95,6 +95,9 @@ class Worker : public std::enable_shared_from_this<Worker> {
   bool Append(Outgoing& outgoing);
   // Sends what has been appended.
   void Flush();
+  // True for the first caller until FlushDue is called, which that caller sees to.
+  bool SetDue() { return !due_.exchange(true, std::memory_order_acq_rel); }
+  void FlushDue();
   // Append and Flush. A lost worker's status goes to on_reply.
   void Send(Outgoing outgoing);
 
@@ -134,6 +137,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   const Listener listener_;
   std::atomic<bool> lost_ = false;
   std::atomic<bool> settled_ = false;
+  std::atomic<bool> due_ = false;
 
   mutable std::mutex mu_;  // guards what follows
   State state_ = State::kWaiting;

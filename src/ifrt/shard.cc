@@ -62,27 +62,27 @@ class RemoteHostData : public HostData {
 }  // namespace
 
 Future<> AwaitShards(const std::vector<ShardRef>& shards) {
-  std::vector<std::pair<const Shard*, worker::Await>> awaits;  // one per worker; the shard stands for its worker
+  if (shards.empty()) return Future<>(absl::OkStatus());
+  cluster::Dispatcher& dispatcher = *shards.front()->dispatcher();
+  cluster::Operation operation;
   absl::flat_hash_map<const cluster::Worker*, size_t> index;
   for (const ShardRef& shard : shards) {
-    auto [found, is_new] = index.try_emplace(shard->worker().get(), awaits.size());
-    if (is_new) awaits.emplace_back(shard.get(), worker::Await());
-    awaits[found->second].second.add_buffers(shard->buffer());
+    auto [found, is_new] = index.try_emplace(shard->worker().get(), operation.parts.size());
+    if (is_new) operation.parts.push_back({shard->worker(), cluster::Outgoing()});
+    operation.parts[found->second].outgoing.command.mutable_await()->add_buffers(shard->buffer());
   }
   std::vector<Future<>> all;
-  for (auto& [shard, await] : awaits) {
-    cluster::Dispatcher& dispatcher = *shard->dispatcher();
+  all.reserve(operation.parts.size());
+  for (auto& [worker, outgoing] : operation.parts) {
     Promise<> promise;
     all.push_back(promise.future());
-    cluster::Outgoing outgoing;
     outgoing.request = dispatcher.NewNames();
-    await.set_request(outgoing.request);
-    outgoing.command.mutable_await()->Swap(&await);
+    outgoing.command.mutable_await()->set_request(outgoing.request);
     outgoing.on_reply = [promise = std::move(promise)](absl::StatusOr<cluster::Reply> reply) mutable {
       promise.Set(ForClient(reply.status()));
     };
-    dispatcher.Send(shard->worker(), std::move(outgoing));
   }
+  dispatcher.Dispatch(std::move(operation));
   return all.size() == 1 ? all.front() : WhenAll(all);
 }
 
