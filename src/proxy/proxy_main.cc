@@ -23,6 +23,7 @@
 #include "proxy/server.h"
 #include "resource_manager/address.h"
 #include "serving/common_flags.h"
+#include "serving/file_limit.h"
 #include "serving/grpc_log.h"
 #include "serving/stop_signals.h"
 #include "topology/slice_topology.h"
@@ -195,6 +196,7 @@ int main(int argc, char** argv) {
   SkipLockChecks();
   InitLogging(argc, argv);
   serving::RouteGrpcLog();
+  serving::RaiseFileLimit();
   google::protobuf::SetLogHandler(proxy::LogProtobuf);
   proxy::Flags flags;
   if (const absl::Status parsed = proxy::ParseFlags(argc, argv, flags); !parsed.ok()) {

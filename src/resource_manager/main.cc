@@ -4,6 +4,7 @@
 #include "base/logging.h"
 #include "resource_manager/server.h"
 #include "serving/common_flags.h"
+#include "serving/file_limit.h"
 #include "serving/grpc_log.h"
 #include "serving/stop_signals.h"
 
@@ -39,6 +40,7 @@ int Run(int argc, char** argv) {
   SkipLockChecks();
   InitLogging(argc, argv);
   serving::RouteGrpcLog();
+  serving::RaiseFileLimit();
   Flags flags;
   FlagSet set;
   RegisterFlags(set, flags);

@@ -255,6 +255,11 @@ ClusterSnapshot Membership::Snapshot(bool with_stats) const {
   return snapshot;
 }
 
+uint64_t Membership::version() const {
+  absl::MutexLock lock(&mu_);
+  return version_;
+}
+
 int64_t Membership::workers_lost() const {
   absl::MutexLock lock(&mu_);
   return workers_lost_;

@@ -48,6 +48,8 @@ class Membership {
   void ForgiveSilence(absl::Time now);
 
   ClusterSnapshot Snapshot(bool with_stats = false) const;
+  // Of the snapshot that there is now.
+  uint64_t version() const;
   int64_t workers_lost() const;
   uint64_t incarnation() const { return incarnation_; }
   const std::vector<topology::SliceTopology>& slices() const { return slices_; }

@@ -198,15 +198,15 @@ class WatchStream : public grpc::ServerWriteReactor<ClusterSnapshot> {
   }
 
  private:
+  // Many changes come together (a slice joins, or is lost): those that come while a snapshot is written make one more.
   void Poke() {
-    ClusterSnapshot latest = membership_->Snapshot();
     {
       absl::MutexLock lock(&mu_);
-      if (writing_ || finished_ || latest.version() <= sent_version_) return;
+      if (writing_ || finished_ || membership_->version() <= sent_version_) return;
       writing_ = true;
-      sent_version_ = latest.version();
-      snapshot_ = std::move(latest);
     }
+    snapshot_ = membership_->Snapshot();
+    sent_version_ = snapshot_.version();
     StartWrite(&snapshot_);
   }
 
@@ -225,7 +225,7 @@ class WatchStream : public grpc::ServerWriteReactor<ClusterSnapshot> {
   ClusterSnapshot snapshot_;  // belongs to the write in flight
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t sent_version_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t sent_version_ = 0;  // changed by who sets writing_, read with mu_ held while it is not set
 };
 
 class Service : public ResourceManager::CallbackService {
@@ -325,11 +325,10 @@ class ServerImpl : public Server {
  public:
   explicit ServerImpl(ServerOptions options)
       : service_(options.slices), watchdog_(&service_.membership(), options.worker_silence) {
-    // As soon as it listens it can do all that it is for. The snapshot takes the lock that all the rest takes.
+    // As soon as it listens it can do all that it is for. That takes the lock that all the rest takes.
     for (const char* service : {serving::kAlive, serving::kReady}) {
-      health_.Set(service, [this](serving::HealthService::Answer answer) {
-        answer(service_.membership().Snapshot().version() > 0);
-      });
+      health_.Set(service,
+                  [this](serving::HealthService::Answer answer) { answer(service_.membership().version() > 0); });
     }
   }
 
