@@ -61,6 +61,35 @@ Future<> Array::Ready() const {
   return ready;
 }
 
+Future<> Array::WhenAllReady(absl::Span<const std::shared_ptr<Array>> arrays) {
+  if (arrays.size() == 1) return arrays[0]->Ready();
+  std::vector<Future<>> all;
+  std::vector<ShardRef> shards;
+  std::vector<std::shared_ptr<Array>> asked;
+  for (const std::shared_ptr<Array>& array : arrays) {
+    std::lock_guard lock(array->mu_);
+    absl::Status usable = array->UsableLocked();
+    if (!usable.ok()) return Future<>(std::move(usable));
+    if (array->ready_.has_value()) {
+      all.push_back(*array->ready_);
+      continue;
+    }
+    shards.insert(shards.end(), array->shards_.begin(), array->shards_.end());
+    asked.push_back(array);
+  }
+  if (asked.empty()) return WhenAll(all);
+  Future<> ready = AwaitShards(shards);
+  ready.OnReady([asked = std::move(asked)](const absl::Status& status) {
+    if (!status.ok()) return;  // whose error it is shows when they are asked one by one
+    for (const std::shared_ptr<Array>& array : asked) {
+      std::lock_guard lock(array->mu_);
+      if (!array->ready_.has_value()) array->ready_ = Future<>(absl::OkStatus());
+    }
+  });
+  all.push_back(std::move(ready));
+  return WhenAll(all);
+}
+
 void Array::Delete() {
   std::vector<ShardRef> shards;  // dropped without the lock
   std::lock_guard lock(mu_);

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/future.h"
 #include "ifrt/host_buffer.h"
 #include "ifrt/sharding.h"
@@ -39,6 +40,8 @@ class Array {
   absl::Status Usable() const;
   // Resolves when all shards are there, or to the error of the first one that failed.
   Future<> Ready() const;
+  // Resolves when all are, or to the error of one that failed: with one request to each worker, however many arrays.
+  static Future<> WhenAllReady(absl::Span<const std::shared_ptr<Array>> arrays);
 
   void Delete();
   bool IsDeleted() const;

@@ -290,6 +290,24 @@ TEST_F(ArrayTest, CopiesWithinAWorkerAndAliases) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(ArrayTest, ManyArraysAreAwaitedByOneRequestToEachWorker) {
+  JoinAll();
+  std::vector<ArrayRef> arrays;
+  for (int k = 0; k < 5; ++k) arrays.push_back(MakeArray(Tiled(backend_->devices())));
+  EXPECT_TRUE(Array::WhenAllReady(arrays).Await().ok());
+  EXPECT_EQ(worker(1, 1).Await(Command::kAwait, 1)[0].command.await().buffers_size(), 5 * 4);
+  // What was found to be there is not asked for again.
+  EXPECT_TRUE(Array::WhenAllReady(arrays).Await().ok());
+  EXPECT_TRUE(arrays[3]->Ready().IsReady());
+  arrays.push_back(MakeArray(Tiled(SliceDevices(1))));
+  EXPECT_TRUE(Array::WhenAllReady(arrays).Await().ok());
+  const auto awaits = worker(1, 1).Await(Command::kAwait, 2);
+  ASSERT_EQ(awaits.size(), 2);
+  EXPECT_EQ(awaits[1].command.await().buffers_size(), 4);
+  arrays[0]->Delete();
+  EXPECT_EQ(Array::WhenAllReady(arrays).Await().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(ArrayTest, LossOfAWorkerReachesItsArraysOnly) {
   JoinAll();
   ArrayRef lost = MakeArray(Tiled(backend_->devices()));

@@ -36,30 +36,41 @@ void Handle(CallRef call, const wire::LoadedExecutableFetchExecuteResultRequest&
   AnswerWhenReady(std::move(call), *std::move(entry), std::move(response));
 }
 
+namespace {
+
+// Answers with the error of the first array that failed, which was caused by that array's maker.
+void FailWithFirstError(CallRef call, std::vector<ArrayEntryRef> entries, const absl::Status& any_error) {
+  std::vector<Future<>> ready;
+  for (const ArrayEntryRef& entry : entries) ready.push_back((**entry->array).Ready());
+  WhenAll(ready).OnReady([call = std::move(call), entries = std::move(entries), ready,
+                          any_error](const absl::Status& first_error) mutable {
+    for (size_t i = 0; i < ready.size(); ++i) {
+      if (ready[i].Await().ok()) continue;  // all of them are there: this does not wait
+      call->set_error_context(entries[i]->context);
+      break;
+    }
+    call->Fail(first_error.ok() ? any_error : first_error);
+  });
+}
+
+}  // namespace
+
 void Handle(CallRef call, const wire::CheckValueReadyRequest& request) {
   std::vector<ArrayEntryRef> entries;
-  std::vector<Future<>> ready;
+  std::vector<ifrt::ArrayRef> arrays;
   for (uint64_t handle : request.value_handles()) {
     absl::StatusOr<ArrayEntryRef> entry = call->FindEntry(handle);
     if (!entry.ok()) return call->Fail(entry.status());
-    const ifrt::Array& array = **(*entry)->array;
-    if (const absl::Status usable = array.Usable(); !usable.ok()) {
+    arrays.push_back(*(*entry)->array);
+    if (const absl::Status usable = arrays.back()->Usable(); !usable.ok()) {
       call->set_error_context((*entry)->context);
       return call->Fail(usable);
     }
-    ready.push_back(array.Ready());
     entries.push_back(*std::move(entry));
   }
-  WhenAll(ready).OnReady(
-      [call = std::move(call), entries = std::move(entries), ready](const absl::Status& status) mutable {
-        if (!status.ok()) {
-          for (size_t i = 0; i < ready.size(); ++i) {
-            if (ready[i].Await().ok()) continue;  // all of them are there: this does not wait
-            call->set_error_context(entries[i]->context);
-            break;
-          }
-          return call->Fail(status);
-        }
+  ifrt::Array::WhenAllReady(arrays).OnReady(
+      [call = std::move(call), entries = std::move(entries)](const absl::Status& status) mutable {
+        if (!status.ok()) return FailWithFirstError(std::move(call), std::move(entries), status);
         wire::IfrtResponse response;
         response.mutable_check_value_ready_response();
         call->Respond(std::move(response));
