@@ -122,7 +122,8 @@ absl::StatusOr<std::shared_ptr<pjrt::Client>> CompileService::ClientFor(int64_t 
     clients_.splice(clients_.begin(), clients_, it);
     return it->second;
   }
-  ASSIGN_OR_RETURN(std::shared_ptr<pjrt::Client> client, plugin_->CreateClient({{"cpu_device_count", num_devices}}));
+  ASSIGN_OR_RETURN(std::shared_ptr<pjrt::Client> client,
+                   plugin_->CreateClient({{"cpu_device_count", num_devices}, {"asynchronous", false}}));
   clients_.emplace_front(num_devices, client);
   if (clients_.size() > kMaxClients) {
     evicted = std::move(clients_.back().second);

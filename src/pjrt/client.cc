@@ -39,13 +39,16 @@ PJRT_NamedValue ToNamedValue(const std::string& name, const Plugin::Option& opti
 // The CPU plugin's pool has a thread per core or device. A device that waits in a custom call holds one of them (up to
 // two: one in a program on several local devices, one in a program on this device alone), and launches and copies to
 // the host need one too, so that by default a few waiting devices stop everything else in the process. The plugin reads
-// the number of threads from this variable when it makes a client; a value that a person has set stays.
+// the number of threads from this variable when it makes a client; a value that a person has set stays. With
+// `asynchronous` off, devices wait on their callers' threads, and more threads would only get into each other's way.
 void ReservePoolThreads(const std::map<std::string, Plugin::Option>& options) {
   static constexpr char kVariable[] = "PJRT_NPROC";
   static const bool set_by_person = getenv(kVariable) != nullptr;
   static absl::Mutex mu;
   const auto it = options.find("cpu_device_count");
   if (set_by_person || it == options.end() || !std::holds_alternative<int64_t>(it->second)) return;
+  const auto asynchronous = options.find("asynchronous");
+  if (asynchronous != options.end() && asynchronous->second == Plugin::Option(false)) return;
   const int64_t needed = 2 * std::get<int64_t>(it->second) + 4;
   const int64_t threads = std::max<int64_t>(needed, AvailableCpus());
   absl::MutexLock lock(&mu);

@@ -231,7 +231,10 @@ absl::StatusOr<ExecuteResult> LoadedExecutableImpl::Launch(const ExecuteArgs& ar
   execute.device_complete_events = events.data();
   const Api& api = client_->api();
   GiveToPlugin();
-  RETURN_IF_ERROR(api.ToStatus(api->PJRT_LoadedExecutable_Execute(&execute)));
+  const bool outer = std::exchange(in_execute, true);
+  PJRT_Error* error = api->PJRT_LoadedExecutable_Execute(&execute);
+  in_execute = outer;
+  RETURN_IF_ERROR(api.ToStatus(error));
 
   ExecuteResult result;
   for (size_t i = 0; i < num_devices; ++i) {

@@ -159,8 +159,10 @@ int64_t NowNanos() {
 }
 
 // False if the result is still not there after some time. A fiber waits without limit: its thread goes on meanwhile.
+// The plugin's own threads do not wait at all: they may have other parts of programs to run.
 bool AwaitResult(FfiCall::State& state, std::unique_lock<std::mutex>& lock) {
   if (state.result.has_value()) return true;
+  if (Fiber::Current() == nullptr && !in_execute) return false;
   const int64_t start = NowNanos();
   bool there = true;
   if (Fiber* fiber = Fiber::Current(); fiber != nullptr) {

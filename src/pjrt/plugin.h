@@ -20,6 +20,9 @@ struct ExecuteScope {
   std::atomic<int64_t>* waited_nanos = nullptr;
 };
 
+// Whether this thread is inside of Execute: handlers that are called on it are called for its own device.
+inline thread_local bool in_execute = false;
+
 class PluginImpl : public Plugin {
  public:
   static absl::StatusOr<std::shared_ptr<PluginImpl>> Open(const std::string& path);
