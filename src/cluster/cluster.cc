@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/delayed_tasks.h"
 #include "base/logging.h"
 #include "base/status.h"
-#include "base/delayed_tasks.h"
 
 namespace openpathways::cluster {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <set>
 
-#include "absl/status/status.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "hlo/collective_call.h"
@@ -65,16 +65,24 @@ constexpr int kFewSteps = 5;
 
 bool IsCollective(const HloInstructionProto& instruction) {
   static const auto* const opcodes = new absl::flat_hash_set<absl::string_view>{
-      "all-reduce", "all-gather",         "all-to-all",          "ragged-all-to-all",
+      "all-reduce",     "all-gather",         "all-to-all",          "ragged-all-to-all",
       "reduce-scatter", "collective-permute", "collective-broadcast"};
   return opcodes->contains(instruction.opcode()) || instruction.custom_call_target() == kCollectiveTarget;
 }
 
 // What may run any number of times, wait for others, or run on other threads.
 bool IsControlFlow(const HloInstructionProto& instruction) {
-  static const auto* const opcodes = new absl::flat_hash_set<absl::string_view>{
-      "while", "conditional", "call", "async-start", "infeed", "outfeed", "send", "recv", "all-reduce-start",
-      "all-gather-start", "collective-permute-start"};
+  static const auto* const opcodes = new absl::flat_hash_set<absl::string_view>{"while",
+                                                                                "conditional",
+                                                                                "call",
+                                                                                "async-start",
+                                                                                "infeed",
+                                                                                "outfeed",
+                                                                                "send",
+                                                                                "recv",
+                                                                                "all-reduce-start",
+                                                                                "all-gather-start",
+                                                                                "collective-permute-start"};
   return opcodes->contains(instruction.opcode());
 }
 

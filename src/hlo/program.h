@@ -27,8 +27,8 @@ struct ProgramShape {
   std::vector<std::string> parameter_shardings;
   std::vector<std::string> result_shardings;
   std::vector<int64_t> donated_parameters;  // ascending
-  // It has neither collectives (in our form or XLA's) nor loops, branches or transfers to the host: each run takes about
-  // the same time and waits for nobody.
+  // It has neither collectives (in our form or XLA's) nor loops, branches or transfers to the host: each run takes
+  // about the same time and waits for nobody.
   bool straight_line = true;
   // It has no loops, branches or transfers and so few steps, collectives among them, that XLA's CPU runtime does one
   // after the other on the thread that calls it, instead of some at the same time on threads of its own. (Fact:

@@ -1,8 +1,8 @@
 // Handlers of custom calls: what a program calls when it reaches an instruction that we put into it.
 //
 // A handler is asynchronous: it takes the call, returns at once, and says later, from any thread, that it has finished.
-// No thread of the plugin is held in between for longer than a millisecond. Facts: XLA's FFI (openxla/xla, xla/ffi/api/c_api.h); no XLA header is
-// needed to write a handler.
+// No thread of the plugin is held in between for longer than a millisecond. Facts: XLA's FFI (openxla/xla,
+// xla/ffi/api/c_api.h); no XLA header is needed to write a handler.
 #ifndef OPENPATHWAYS_PJRT_FFI_H_
 #define OPENPATHWAYS_PJRT_FFI_H_
 

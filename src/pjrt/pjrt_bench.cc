@@ -52,8 +52,8 @@ std::string Options(const std::vector<int64_t>& devices) {
 
 std::shared_ptr<Client> MakeClient(int64_t devices, int64_t process, bool asynchronous) {
   auto plugin = Value(Plugin::Load(PATHWAYS_DEPS_DIR "/plugin/pjrt_c_api_cpu_plugin.so"));
-  return Value(plugin->CreateClient(
-      {{"cpu_device_count", devices}, {"process_id", process}, {"asynchronous", asynchronous}}));
+  return Value(
+      plugin->CreateClient({{"cpu_device_count", devices}, {"process_id", process}, {"asynchronous", asynchronous}}));
 }
 
 std::string Compiled(int64_t n) {

@@ -435,8 +435,7 @@ TEST(ExecutableTest, SynchronousClientRunsShortProgramsOnTheCallersThread) {
                                          })
                   .ok());
   auto compiled = Value(MakeClient(1)->Compile(CallProgram(1, "pjrt_test.slow"), Options(1)));
-  auto client =
-      Value(CpuPlugin()->CreateClient({{"cpu_device_count", int64_t{1}}, {"asynchronous", false}}));
+  auto client = Value(CpuPlugin()->CreateClient({{"cpu_device_count", int64_t{1}}, {"asynchronous", false}}));
   auto executable = Value(client->DeserializeAndLoad(Value(compiled->Serialize()), Options(1)));
   auto x = Put(*client, 0, {1, 2, 3, 4});
   std::atomic<int64_t> waited_nanos{0};

@@ -20,10 +20,10 @@ TEST_F(MalformedTest, ARequestWithoutOpIdIsAnError) {
   wire::IfrtRequest request = ReadyRequest({});
   request.mutable_request_metadata()->set_op_id(0);
   // Send would number it.
-  auto session = std::make_shared<Session>(
-      Session::Options{.id = 1, .protocol_version = 25, .backend = &backend_, .send = [](wire::IfrtResponse response, Urgency) {
-                         EXPECT_EQ(Code(response), error::INVALID_ARGUMENT);
-                       }});
+  auto session = std::make_shared<Session>(Session::Options{
+      .id = 1, .protocol_version = 25, .backend = &backend_, .send = [](wire::IfrtResponse response, Urgency) {
+        EXPECT_EQ(Code(response), error::INVALID_ARGUMENT);
+      }});
   session->Handle(request);
 }
 
@@ -169,11 +169,11 @@ class FuzzTest : public ServerTest {
  protected:
   void SetUp() override {
     backend_.pending_arrays = true;
-    session_ = std::make_shared<Session>(
-        Session::Options{.id = 1, .protocol_version = 25, .backend = &backend_, .send = [this](wire::IfrtResponse r, Urgency) {
-                           ++responses_;
-                           EXPECT_EQ(Code(r) == error::OK, r.response_case() != 0) << r.ShortDebugString();
-                         }});
+    session_ = std::make_shared<Session>(Session::Options{
+        .id = 1, .protocol_version = 25, .backend = &backend_, .send = [this](wire::IfrtResponse r, Urgency) {
+          ++responses_;
+          EXPECT_EQ(Code(r) == error::OK, r.response_case() != 0) << r.ShortDebugString();
+        }});
     wire::IfrtRequest init;
     init.mutable_init_request();
     Handle(init);

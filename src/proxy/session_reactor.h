@@ -40,7 +40,7 @@ class SessionReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
     DelayedTasks& delayed;
     absl::Mutex mu;
-    SessionReactor* reactor ABSL_GUARDED_BY(mu) = nullptr;  // null once the stream is finished
+    SessionReactor* reactor ABSL_GUARDED_BY(mu) = nullptr;                 // null once the stream is finished
     std::deque<xla::ifrt::proxy::IfrtResponse> queue ABSL_GUARDED_BY(mu);  // to be sent now
     std::deque<xla::ifrt::proxy::IfrtResponse> later ABSL_GUARDED_BY(mu);  // Flush will move them to `queue`
     bool writing ABSL_GUARDED_BY(mu) = false;

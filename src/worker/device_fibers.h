@@ -2,8 +2,8 @@
 // switch of stacks then, not of threads.
 //
 // Only for programs whose handlers of custom calls are called on the thread that called Execute (see
-// hlo::ProgramShape::few_steps). Were one called on another thread, Execute would wait for it with the whole thread, and
-// the other devices could not come and end the wait.
+// hlo::ProgramShape::few_steps). Were one called on another thread, Execute would wait for it with the whole thread,
+// and the other devices could not come and end the wait.
 #ifndef OPENPATHWAYS_WORKER_DEVICE_FIBERS_H_
 #define OPENPATHWAYS_WORKER_DEVICE_FIBERS_H_
 

@@ -84,7 +84,7 @@ class Launch : public std::enable_shared_from_this<Launch> {
   collectives::LaunchRef engine_launch_;
   std::function<void()> done_;
 
-  std::atomic<int> unfinished_;  // devices
+  std::atomic<int> unfinished_;           // devices
   std::atomic<int64_t> ran_nanos_{0};     // the devices' times added up
   std::atomic<int64_t> waited_nanos_{0};  // thereof for others, in collectives
   std::atomic<bool> failed_{false};

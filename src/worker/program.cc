@@ -101,8 +101,8 @@ void Program::Load(ThreadPool* pool, std::shared_ptr<pjrt::Client> client, trans
 absl::StatusOr<std::vector<std::vector<pjrt::Device*>>> Program::DevicesOfParts(
     const pjrt::Client& client, absl::Span<const int64_t> assignment) const {
   if (assignment.size() != placement_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("the controller placed it on ", placement_.size(),
-                                                   " devices, but assigned ", assignment.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the controller placed it on ", placement_.size(), " devices, but assigned ", assignment.size()));
   }
   std::vector<pjrt::Device*> devices;
   for (int64_t logical : local_devices_) {

@@ -207,8 +207,7 @@ absl::Status Session::Do(const Execute& command) {
   const uint64_t num_results = command.num_results() * request.program->local_devices().size();
   request.results.reserve(num_results);
   for (uint64_t i = 0; i < num_results; ++i) {
-    ASSIGN_OR_RETURN(NamedBufferRef result,
-                     buffers_.Make(command.first_result() + i, NamedBuffer::Maker::kLaunch));
+    ASSIGN_OR_RETURN(NamedBufferRef result, buffers_.Make(command.first_result() + i, NamedBuffer::Maker::kLaunch));
     request.results.push_back(std::move(result));
   }
   launches_->Add(std::move(request));
