@@ -37,15 +37,13 @@ class Network:
 
   def __init__(self, stack, congestion_control):
     self.stack = stack
+    self.congestion_control = congestion_control
     self.client, self.server = (f'pathways-{side}-{os.getpid()}' for side in ('c', 's'))
     self.address = '10.231.0.2'
     for name in (self.client, self.server):
       ip('netns', 'add', name)
       stack.callback(ip, 'netns', 'delete', name)
       ip('-n', name, 'link', 'set', 'lo', 'up')
-      if congestion_control:
-        subprocess.run(['ip', 'netns', 'exec', name, 'sh', '-c',
-                        f'echo {congestion_control} > /proc/sys/net/ipv4/tcp_congestion_control'], check=True)
 
   def connect(self, link):
     if link is VETH:
@@ -55,6 +53,8 @@ class Network:
     for name, address in ((self.client, '10.231.0.1'), (self.server, self.address)):
       ip('-n', name, 'link', 'set', 'link0', 'mtu', MTU, 'txqueuelen', QUEUE_PACKETS, 'up')
       ip('-n', name, 'address', 'add', f'{address}/24', 'dev', 'link0')
+      if self.congestion_control:
+        ip('-n', name, 'route', 'replace', '10.231.0.0/24', 'dev', 'link0', 'src', address, 'congctl', self.congestion_control)
 
   def carry(self, delay_ms, loss_percent):
     command = [str(BIN / 'emulated_link'), self.client, self.server, f'--delay-us={delay_ms * 1000}', f'--loss={loss_percent}']

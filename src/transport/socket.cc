@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -15,6 +16,7 @@ namespace openpathways::transport {
 namespace {
 
 constexpr int kBufferBytes = 4 << 20;
+constexpr int kTcpSendBufferBytes = 16 << 20;
 constexpr int kBacklog = 4096;
 constexpr int kUserTimeoutMillis = 5000;
 
@@ -27,14 +29,42 @@ absl::Status SetOption(int fd, int level, int name, int value, absl::string_view
   return Error(absl::StatusCode::kInternal, absl::StrCat("setsockopt ", what), errno);
 }
 
-// Unix sockets have small buffers that never grow. TCP's grow by themselves, further than we may set them on most
-// machines, and setting them ends that: they are left alone.
+// Unix sockets have small buffers that never grow.
 void SetBufferSizes(int fd) {
   // The kernel caps the value; whatever it grants will do.
   setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kBufferBytes, sizeof(kBufferBytes));
 }
 
+// How far TCP's send buffers grow by themselves; 0 if that is unknown.
+int SendBufferLimit() {
+  int least = 0, first = 0, most = 0;
+  std::ifstream("/proc/sys/net/ipv4/tcp_wmem") >> least >> first >> most;
+  return most;
+}
+
+// What the kernel grants if it is asked for `bytes`; 0 if it cannot be asked.
+int GrantedSendBuffer(int bytes) {
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  int granted = 0;
+  socklen_t length = sizeof(granted);
+  const bool asked = fd.valid() && setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)) == 0 &&
+                     getsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &granted, &length) == 0;
+  return asked ? granted : 0;
+}
+
+// On a long path a send buffer bounds the throughput: it holds what is under way. TCP's grow by themselves up to a
+// limit, on most machines further than we may set them, and setting them ends that: only done where it gains something.
+absl::Status EnlargeSendBuffer(int fd) {
+  static const bool gains = [] {
+    const int limit = SendBufferLimit();
+    return limit > 0 && GrantedSendBuffer(kTcpSendBufferBytes) > limit;
+  }();
+  if (!gains) return absl::OkStatus();
+  return SetOption(fd, SOL_SOCKET, SO_SNDBUF, kTcpSendBufferBytes, "SO_SNDBUF");
+}
+
 absl::Status PrepareTcp(int fd) {
+  RETURN_IF_ERROR(EnlargeSendBuffer(fd));
   RETURN_IF_ERROR(SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY"));
   // Idle connections: probed after 2 s, then each second, given up after 3. With data under way: the user timeout.
   RETURN_IF_ERROR(SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE"));
