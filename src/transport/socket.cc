@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/status.h"
 
 namespace openpathways::transport {
@@ -17,6 +18,7 @@ namespace {
 
 constexpr int kBufferBytes = 4 << 20;
 constexpr int kTcpSendBufferBytes = 16 << 20;
+constexpr absl::Duration kLongRoundTrip = absl::Milliseconds(1);
 constexpr int kBacklog = 4096;
 constexpr int kUserTimeoutMillis = 5000;
 
@@ -52,14 +54,23 @@ int GrantedSendBuffer(int bytes) {
   return asked ? granted : 0;
 }
 
-// On a long path a send buffer bounds the throughput: it holds what is under way. TCP's grow by themselves up to a
-// limit, on most machines further than we may set them, and setting them ends that: only done where it gains something.
+// As the handshake found it; 0 if unknown.
+absl::Duration RoundTrip(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return absl::ZeroDuration();
+  return absl::Microseconds(info.tcpi_rtt);
+}
+
+// On a long path the send buffer bounds the throughput: it holds what is under way. TCP's grow by themselves up to a
+// limit, on most machines further than we may set them, and setting them ends that; on a short path it only costs
+// cache. So this is only done where it gains something.
 absl::Status EnlargeSendBuffer(int fd) {
-  static const bool gains = [] {
+  static const bool granted = [] {
     const int limit = SendBufferLimit();
     return limit > 0 && GrantedSendBuffer(kTcpSendBufferBytes) > limit;
   }();
-  if (!gains) return absl::OkStatus();
+  if (!granted || RoundTrip(fd) < kLongRoundTrip) return absl::OkStatus();
   return SetOption(fd, SOL_SOCKET, SO_SNDBUF, kTcpSendBufferBytes, "SO_SNDBUF");
 }
 
