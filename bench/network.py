@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -162,6 +163,7 @@ def main():
   options = parser.parse_args()
   if os.geteuid() != 0:
     sys.exit('makes network namespaces: run it as root')
+  signal.signal(signal.SIGTERM, lambda *_: sys.exit('ended'))  # cleans up, as an interrupt does
   if options.only != 'end':
     print('| link, one way | ours | bare TCP | ours / bare | round trip, ours | bare TCP | ours / bare |\n|---|---:|---:|---:|---:|---:|---:|')
     for link in LINKS:
