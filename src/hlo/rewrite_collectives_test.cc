@@ -114,12 +114,13 @@ Arrays RunOn(pjrt::LoadedExecutable& compiled, bool replicas, int num_clients, c
   const std::string serialized = Value(compiled.Serialize());
   ReferenceCollectives collectives(kDevices);
   std::vector<std::shared_ptr<pjrt::Client>> clients;
-  std::vector<std::unique_ptr<pjrt::LoadedExecutable>> loaded;
+  std::vector<std::unique_ptr<pjrt::LoadedExecutable>> loaded(num_clients);
   std::vector<std::unique_ptr<pjrt::Buffer>> arguments;
-  std::vector<pjrt::ExecuteResult> results;
+  std::vector<pjrt::ExecuteResult> results(num_clients);
+  std::vector<std::thread> threads;  // one for each client, since Execute may wait for the others
   for (int c = 0; c < num_clients; ++c) {
     clients.push_back(MakeClient(per_client, c));
-    loaded.push_back(Value(clients[c]->DeserializeAndLoad(serialized, Options(replicas, devices))));
+    loaded[c] = Value(clients[c]->DeserializeAndLoad(serialized, Options(replicas, devices)));
     EXPECT_THAT(loaded[c]->local_devices(), SizeIs(per_client));
     pjrt::ExecuteArgs args;
     args.user_data = &collectives;
@@ -136,8 +137,9 @@ Arrays RunOn(pjrt::LoadedExecutable& compiled, bool replicas, int num_clients, c
         list.push_back(arguments.back().get());
       }
     }
-    results.push_back(Value(loaded[c]->Execute(args)));  // does not wait for the clients that come later
+    threads.emplace_back([&, c, args] { results[c] = Value(loaded[c]->Execute(args)); });
   }
+  for (std::thread& thread : threads) thread.join();
   Arrays outputs(kDevices);
   for (int d = 0; d < kDevices; ++d) {
     pjrt::ExecuteResult& result = results[d / per_client];
