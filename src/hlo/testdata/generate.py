@@ -19,6 +19,7 @@ from jax import export, lax
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 jax.config.update("jax_include_full_tracebacks_in_locations", False)
+jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")  # no folder of this machine in locations
 jax.config.update("jax_enable_x64", True)
 
 mesh = jax.make_mesh((2, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
