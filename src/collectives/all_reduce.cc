@@ -95,6 +95,31 @@ class AllReduce : public Algorithm {
     }
     return folds;
   }
+  // The results of this worker's devices from the partial results of all workers, in their order; also to `target`,
+  // unless that is empty.
+  FoldList FoldWorkers(const std::vector<transport::Buffer>& partials, const transport::Buffer& target) const {
+    FoldList folds;
+    for (const Concatenation::Piece& piece : concatenation_.Pieces(0, concatenation_.size())) {
+      StridedFold fold;
+      fold.fold = instruction().folds[piece.operand];
+      fold.run_bytes = piece.bytes;
+      for (const transport::Buffer& partial : partials) fold.sources.push_back(partial.data() + piece.in_range);
+      if (!target.empty()) fold.targets.push_back(target.data() + piece.in_range);
+      AddResults(piece, fold);
+      folds.Add(std::move(fold));
+    }
+    return folds;
+  }
+  // From a payload with the results of a range to all devices of this worker.
+  Work CopyResults(size_t begin, size_t end, transport::Buffer payload) const {
+    CopyList copies;
+    for (const Concatenation::Piece& piece : concatenation_.Pieces(begin, end)) {
+      for (const LocalArrays& arrays : local()) {
+        copies.AddWhole(arrays.results[piece.operand] + piece.offset, payload.data() + piece.in_range, piece.bytes);
+      }
+    }
+    return std::move(copies).ToWork([payload = std::move(payload)]() mutable { payload = transport::Buffer(); });
+  }
 
  private:
   Concatenation concatenation_;
@@ -126,7 +151,7 @@ class DirectAllReduce : public AllReduce {
     }
     if (arrived_ < num_peers()) return Step::Wait();
     done_ = true;
-    return Step::Run(CombineWorkers());
+    return Step::Run(FoldWorkers(partials_, {}).ToWork([this] { partials_.clear(); }));
   }
 
  private:
@@ -138,19 +163,6 @@ class DirectAllReduce : public AllReduce {
       folds.Add(std::move(fold));
     }
     return std::move(folds).ToWork(nullptr);
-  }
-
-  Work CombineWorkers() {
-    FoldList folds;
-    for (const Concatenation::Piece& piece : concatenation().Pieces(0, concatenation().size())) {
-      StridedFold fold;
-      fold.fold = instruction().folds[piece.operand];
-      fold.run_bytes = piece.bytes;
-      for (const transport::Buffer& partial : partials_) fold.sources.push_back(partial.data() + piece.in_range);
-      AddResults(piece, fold);
-      folds.Add(std::move(fold));
-    }
-    return std::move(folds).ToWork([this] { partials_.clear(); });
   }
 
   std::vector<transport::Buffer> partials_;  // per worker, this one's included
@@ -186,7 +198,7 @@ class GatheredAllReduce : public AllReduce {
     if (is_root() ? arrived_ < num_peers() : result_.empty()) return Step::Wait();
     done_ = true;
     if (is_root()) return CombineWorkers();
-    return Step::Run(CopyResult());
+    return Step::Run(CopyResults(0, concatenation().size(), std::move(result_)));
   }
 
  private:
@@ -202,30 +214,10 @@ class GatheredAllReduce : public AllReduce {
 
   absl::StatusOr<Step> CombineWorkers() {
     ASSIGN_OR_RETURN(transport::Buffer payload, link().Allocate(concatenation().size()));
-    FoldList folds;
-    for (const Concatenation::Piece& piece : concatenation().Pieces(0, concatenation().size())) {
-      StridedFold fold;
-      fold.fold = instruction().folds[piece.operand];
-      fold.run_bytes = piece.bytes;
-      for (const transport::Buffer& partial : partials_) fold.sources.push_back(partial.data() + piece.in_range);
-      fold.targets.push_back(payload.data() + piece.in_range);
-      AddResults(piece, fold);
-      folds.Add(std::move(fold));
-    }
-    return Step::Run(std::move(folds).ToWork([this, payload] {
+    return Step::Run(FoldWorkers(partials_, payload).ToWork([this, payload] {
       partials_.clear();
       for (int i = 0; i < num_peers(); ++i) link().Send(group().workers[peer(i)], 1, payload);
     }));
-  }
-
-  Work CopyResult() {
-    CopyList copies;
-    for (const Concatenation::Piece& piece : concatenation().Pieces(0, concatenation().size())) {
-      for (const LocalArrays& arrays : local()) {
-        copies.AddWhole(arrays.results[piece.operand] + piece.offset, result_.data() + piece.in_range, piece.bytes);
-      }
-    }
-    return std::move(copies).ToWork([this] { result_ = transport::Buffer(); });
   }
 
   const int root_;                           // position in the group's workers
@@ -313,13 +305,7 @@ class ScatteredAllReduce : public AllReduce {
     auto [part, payload] = std::move(results_.front());
     results_.pop_front();
     --awaited_results_;
-    CopyList copies;
-    for (const Concatenation::Piece& piece : concatenation().Pieces(part_begin(part), part_begin(part + 1))) {
-      for (const LocalArrays& arrays : local()) {
-        copies.AddWhole(arrays.results[piece.operand] + piece.offset, payload.data() + piece.in_range, piece.bytes);
-      }
-    }
-    return std::move(copies).ToWork([payload = std::move(payload)]() mutable { payload = transport::Buffer(); });
+    return CopyResults(part_begin(part), part_begin(part + 1), std::move(payload));
   }
 
   std::vector<transport::Buffer> partials_;  // of this worker's part, per other worker
@@ -334,10 +320,9 @@ class ScatteredAllReduce : public AllReduce {
 
 std::unique_ptr<Algorithm> MakeAllReduce(Algorithm::Context context) {
   const size_t bytes = Concatenation(*context.instruction).size();
-  if (context.group->num_workers() <= kMaxDirectWorkers && bytes <= kMaxSmallBytes) {
-    return std::make_unique<DirectAllReduce>(std::move(context));
-  }
-  if (context.group->num_workers() == 1 || bytes == 0) return std::make_unique<DirectAllReduce>(std::move(context));
+  const int num_workers = context.group->num_workers();
+  const bool direct = num_workers == 1 || bytes == 0 || (num_workers <= kMaxDirectWorkers && bytes <= kMaxSmallBytes);
+  if (direct) return std::make_unique<DirectAllReduce>(std::move(context));
   if (bytes <= kMaxSmallBytes) return std::make_unique<GatheredAllReduce>(std::move(context));
   return std::make_unique<ScatteredAllReduce>(std::move(context));
 }

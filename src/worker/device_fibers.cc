@@ -169,9 +169,4 @@ void DeviceFibers::Post(size_t device, Task task) {
   shared_->fibers[device]->Add(std::move(task));
 }
 
-bool DeviceFibers::idle() const {
-  std::lock_guard lock(shared_->mu);
-  return shared_->active == 0;
-}
-
 }  // namespace openpathways::worker

@@ -27,8 +27,6 @@ class DeviceFibers {
 
   // The tasks of a device run one after the other, those of different devices in turns.
   void Post(size_t device, Task task);
-  // Whether nothing is queued and nothing runs. Stays true until somebody posts.
-  bool idle() const;
 
  private:
   struct Shared;

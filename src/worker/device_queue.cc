@@ -38,11 +38,6 @@ void DeviceQueue::Post(Task task) {
   if (!state_->running) state_->posted.notify_one();
 }
 
-bool DeviceQueue::idle() const {
-  std::lock_guard lock(state_->mu);
-  return !state_->running && state_->tasks.empty();
-}
-
 void DeviceQueue::Run(State& state) {
   std::unique_lock lock(state.mu);
   while (true) {
@@ -53,7 +48,7 @@ void DeviceQueue::Run(State& state) {
     state.running = true;
     lock.unlock();
     task();
-    task = nullptr;  // what it held goes without the lock, and before the queue looks idle
+    task = nullptr;  // what it held goes without the lock
     lock.lock();
     state.running = false;
   }

@@ -23,8 +23,6 @@ class DeviceQueue {
   DeviceQueue& operator=(const DeviceQueue&) = delete;
 
   void Post(Task task);
-  // Whether nothing is queued and nothing runs. Stays true until somebody posts.
-  bool idle() const;
 
  private:
   struct State;
