@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/fiber.h"
+#include "base/steady_clock.h"
 #include "pjrt/completion_threads.h"
 #include "pjrt/plugin.h"
 #include "pjrt/plugin_order.h"
@@ -153,17 +154,12 @@ bool AnswerMetadataQuery(const XLA_FFI_CallFrame& frame) {
   return true;
 }
 
-int64_t NowNanos() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 // False if the result is still not there after some time. A fiber waits without limit: its thread goes on meanwhile.
 // The plugin's own threads do not wait at all: they may have other parts of programs to run.
 bool AwaitResult(FfiCall::State& state, std::unique_lock<std::mutex>& lock) {
   if (state.result.has_value()) return true;
   if (Fiber::Current() == nullptr && !in_execute) return false;
-  const int64_t start = NowNanos();
+  const int64_t start = SteadyNanos();
   bool there = true;
   if (Fiber* fiber = Fiber::Current(); fiber != nullptr) {
     state.waiting_fiber = fiber;
@@ -173,7 +169,7 @@ bool AwaitResult(FfiCall::State& state, std::unique_lock<std::mutex>& lock) {
   } else {
     there = state.finished.wait_for(lock, kPatience, [&] { return state.result.has_value(); });
   }
-  if (state.scope.waited_nanos != nullptr) state.scope.waited_nanos->fetch_add(NowNanos() - start);
+  if (state.scope.waited_nanos != nullptr) state.scope.waited_nanos->fetch_add(SteadyNanos() - start);
   return there;
 }
 

@@ -1,10 +1,10 @@
 #include "worker/launch.h"
 
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_clock.h"
 #include "hlo/collective_call.h"
 #include "worker/client_pool.h"
 
@@ -23,11 +23,6 @@ constexpr bool kHaveFibers = false;
 constexpr bool kHaveFibers = true;
 #endif
 
-int64_t NowNanos() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 }  // namespace
 
 Launch::Launch(LaunchRequest request, collectives::LaunchKey key, std::shared_ptr<collectives::Engine> engine)
@@ -43,9 +38,9 @@ void Launch::Begin(std::function<void()> done) {
 }
 
 void Launch::Run(const ProgramPart& part) {
-  const int64_t start = NowNanos();
+  const int64_t start = SteadyNanos();
   absl::StatusOr<pjrt::ExecuteResult> result = Execute(part);
-  ran_nanos_.fetch_add(NowNanos() - start, std::memory_order_relaxed);
+  ran_nanos_.fetch_add(SteadyNanos() - start, std::memory_order_relaxed);
   ReleaseArguments(part);  // from here on PJRT holds what it needs
   if (!result.ok()) {
     Fail(result.status());
