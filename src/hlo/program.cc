@@ -54,9 +54,7 @@ std::vector<int64_t> DonatedParameters(const HloModuleProto& module) {
   for (const auto& entry : module.input_output_alias().entries()) {
     donated.insert(argument(entry.parameter_number(), entry.parameter_shape_index()));
   }
-  for (const auto& entry : module.buffer_donor().entries()) {
-    donated.insert(argument(entry.parameter_number(), entry.parameter_shape_index()));
-  }
+  // What was offered (buffer_donor) and fits no result has not been taken: it stays the caller's.
   return std::vector<int64_t>(donated.begin(), donated.end());
 }
 

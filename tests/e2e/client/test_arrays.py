@@ -328,6 +328,13 @@ def test_donation_with_a_shape_that_fits_nothing(devices):
   assert float(total) == BASE.astype(np.float64).sum()
 
 
+def test_what_is_offered_and_not_used_stays(mesh):
+  x = place(BASE[:, :32], mesh, 'x', 'y')
+  jax.block_until_ready(jax.jit(lambda x: x @ x.T, donate_argnums=0)(x))
+  assert not x.is_deleted()
+  np.testing.assert_array_equal(x, BASE[:, :32])
+
+
 def test_a_result_may_be_an_argument(devices, mesh):
   x = place(BASE[:, :32], mesh, 'x', 'y')
   same, other = jax.jit(lambda x: (x, x + 1))(x)
