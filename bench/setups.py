@@ -79,7 +79,7 @@ def machine(names, quick):
 def cluster(**servers_environment):
   """Two slices of v5p-16, as `pathways up` starts them; yields a client's environment."""
   with tempfile.TemporaryDirectory() as state:
-    env = environment(XDG_STATE_HOME=state)
+    env = environment(XDG_STATE_HOME=state, XDG_CACHE_HOME=os.path.join(state, 'cache'))
     port = free_port()
     try:
       subprocess.run([PATHWAYS, 'up', '--num-slices=2', '--tpu-type=v5p-16', '--name=bench', f'--port={port}'],

@@ -64,6 +64,7 @@ json ToJson(const ClusterState& state) {
           {"instance_types", state.shape.instance_types},
           {"proxy_port", state.shape.proxy_port},
           {"plugin", state.shape.plugin},
+          {"compilation_cache", state.shape.compilation_cache},
           {"ready", state.ready},
           {"boot_id", state.boot_id},
           {"start_time_ms", state.start_time_ms},
@@ -77,6 +78,7 @@ ClusterState StateFromJson(const json& j) {
   state.shape.instance_types = j.at("instance_types").get<std::vector<std::string>>();
   state.shape.proxy_port = j.at("proxy_port");
   state.shape.plugin = j.at("plugin");
+  state.shape.compilation_cache = j.value("compilation_cache", "off");
   state.ready = j.at("ready");
   state.boot_id = j.at("boot_id");
   state.start_time_ms = j.at("start_time_ms");
@@ -86,6 +88,21 @@ ClusterState StateFromJson(const json& j) {
 
 absl::Status ErrnoStatus(const std::string& what) {
   return absl::InternalError(absl::StrCat(what, ": ", strerror(errno)));
+}
+
+// This project's folder in the directory that the variable names, by default `in_home` in the user's. Empty if there is
+// no home directory.
+std::string HomeOf(const char* variable, const char* in_home) {
+  // The XDG specification: a relative path is to be ignored.
+  if (const char* directory = std::getenv(variable); directory != nullptr && directory[0] == '/') {
+    return absl::StrCat(directory, "/openpathways");
+  }
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || home[0] != '/') {
+    const passwd* user = getpwuid(getuid());
+    home = user == nullptr ? nullptr : user->pw_dir;
+  }
+  return home == nullptr ? "" : absl::StrCat(home, in_home, "/openpathways");
 }
 
 }  // namespace
@@ -102,6 +119,7 @@ std::vector<std::string> DescribeDifferences(const ClusterShape& running, const 
   compare("slices", absl::StrJoin(running.instance_types, ","), absl::StrJoin(wanted.instance_types, ","));
   compare("port", absl::StrCat(running.proxy_port), absl::StrCat(wanted.proxy_port));
   compare("plugin", running.plugin, wanted.plugin);
+  compare("compilation cache", running.compilation_cache, wanted.compilation_cache);
   return differences;
 }
 
@@ -119,18 +137,12 @@ int ClusterState::CountAlive() const {
 }
 
 absl::StatusOr<StateDirectory> StateDirectory::FromEnvironment() {
-  // The XDG specification: a relative path is to be ignored.
-  if (const char* state_home = std::getenv("XDG_STATE_HOME"); state_home != nullptr && state_home[0] == '/') {
-    return StateDirectory(absl::StrCat(state_home, "/openpathways"));
-  }
-  const char* home = std::getenv("HOME");
-  if (home == nullptr || home[0] != '/') {
-    const passwd* user = getpwuid(getuid());
-    home = user == nullptr ? nullptr : user->pw_dir;
-  }
-  if (home == nullptr) return absl::FailedPreconditionError("no home directory: set HOME or XDG_STATE_HOME");
-  return StateDirectory(absl::StrCat(home, "/.local/state/openpathways"));
+  const std::string home = HomeOf("XDG_STATE_HOME", "/.local/state");
+  if (home.empty()) return absl::FailedPreconditionError("no home directory: set HOME or XDG_STATE_HOME");
+  return StateDirectory(home);
 }
+
+std::string CacheHome() { return HomeOf("XDG_CACHE_HOME", "/.cache"); }
 
 absl::Status StateDirectory::CheckName(const std::string& name) {
   const bool usable = !name.empty() && name.size() <= 63 && absl::ascii_isalnum(name[0]) &&

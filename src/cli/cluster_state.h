@@ -34,7 +34,8 @@ struct ServerRecord {
 struct ClusterShape {
   std::vector<std::string> instance_types;  // canonical, one for each slice
   int proxy_port = 29000;
-  std::string plugin;  // absolute path
+  std::string plugin;             // absolute path
+  std::string compilation_cache;  // the proxy's flag: a directory, or "off"
   friend bool operator==(const ClusterShape&, const ClusterShape&) = default;
 };
 
@@ -52,6 +53,10 @@ struct ClusterState {
   const ServerRecord* Find(Role role) const;  // the first with that role
   int CountAlive() const;
 };
+
+// Where this user's files are that may be lost: $XDG_CACHE_HOME/openpathways, by default ~/.cache/openpathways. Empty
+// if there is no home directory.
+std::string CacheHome();
 
 // Where clusters are kept.
 class StateDirectory {

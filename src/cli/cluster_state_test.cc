@@ -23,7 +23,7 @@ class ClusterStateTest : public ::testing::Test {
  protected:
   ClusterStateTest() : root_(::testing::TempDir() + absl::StrCat("cluster_state_test.", getpid())), directory_(root_) {
     state_.name = "trial";
-    state_.shape = {{"tpuv5:2x2x2", "tpuv6e:2x4"}, 29123, "/opt/plugin.so"};
+    state_.shape = {{"tpuv5:2x2x2", "tpuv6e:2x4"}, 29123, "/opt/plugin.so", "/var/programs"};
     state_.ready = true;
     state_.boot_id = BootId();
     state_.start_time_ms = 1234567890123;

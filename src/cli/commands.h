@@ -19,6 +19,7 @@ struct UpOptions {
   std::string tpu_type;           // of all slices, or a list with one for each
   int port = 29000;               // of the proxy
   std::string plugin;             // empty: the environment's, or the one that the set-up fetched
+  std::string compilation_cache;  // directory, or "off"; empty: the environment's, or one of this user
   int timeout_seconds = 120;
 };
 // 0 if the cluster runs when it returns; 130 after Ctrl-C; else 1.

@@ -177,6 +177,7 @@ SpawnSpec SpawnSpecFor(const ClusterState& state, const ServerRecord& server, co
     case Role::kProxy:
       spec.argv.push_back(rm_address);
       spec.argv.push_back(plugin);
+      spec.argv.push_back(absl::StrCat("--compilation_cache_dir=", state.shape.compilation_cache));
       spec.environment.emplace_back("IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS", "true");
       break;
     case Role::kWorker:

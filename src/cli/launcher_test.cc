@@ -13,7 +13,7 @@ using ::testing::Pair;
 ClusterState TwoSlices() {
   ClusterState state;
   state.name = "trial";
-  state.shape = {{"tpuv5:2x2x2", "tpuv6e1t:2x4"}, 29000, "/opt/plugin.so"};
+  state.shape = {{"tpuv5:2x2x2", "tpuv6e1t:2x4"}, 29000, "/opt/plugin.so", "/var/programs"};
   state.servers = PlanServers(state.shape);
   for (size_t i = 0; i < state.servers.size(); ++i) {
     if (state.servers[i].role != Role::kProxy) state.servers[i].port = static_cast<int>(5000 + i);
@@ -35,7 +35,8 @@ TEST(SpawnSpecTest, ServersAreStartedAsInPathwaysManifests) {
               ElementsAre("/bin/pathways_resource_manager", "--server_port=5000", "--node_type=resource_manager",
                           "--instance_count=2", "--instance_type=tpuv5:2x2x2,tpuv6e1t:2x4"));
   EXPECT_THAT(spec(1).argv, ElementsAre("/bin/pathways_proxy_server", "--server_port=29000",
-                                        "--resource_manager_address=127.0.0.1:5000", "--plugin=/opt/plugin.so"));
+                                        "--resource_manager_address=127.0.0.1:5000", "--plugin=/opt/plugin.so",
+                                        "--compilation_cache_dir=/var/programs"));
   EXPECT_THAT(spec(1).environment, Contains(Pair("IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS", "true")));
   EXPECT_THAT(spec(3).argv, ElementsAre("/bin/pathways_worker", "--server_port=5003",
                                         "--resource_manager_address=127.0.0.1:5000", "--plugin=/opt/plugin.so"));

@@ -43,6 +43,8 @@ void AddUp(CLI::App& app, Invocation& invocation) {
       ->expected(0, 1);  // an empty one gets the same list of types as a wrong one
   command->add_option("--port", options->port, "of the proxy, which clients connect to")->capture_default_str();
   command->add_option("--plugin", options->plugin, "PJRT plugin of the workers; by default the CPU's");
+  command->add_option("--compilation-cache", options->compilation_cache,
+                      "where compiled programs are kept for later, or off; by default in ~/.cache");
   command->add_option("--timeout", options->timeout_seconds, "seconds to wait until the cluster is ready")
       ->capture_default_str();
   command->callback([options, &invocation] { invocation.exit_code = Up(*options); });

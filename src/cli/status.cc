@@ -222,6 +222,7 @@ json ToJson(const View& view, const StateDirectory& directory) {
           {"status", Overall(view)},
           {"emulated", LooksEmulated(view)},
           {"plugin", state.shape.plugin},
+          {"compilation_cache", state.shape.compilation_cache},
           {"start_time_ms", state.start_time_ms},
           {"state_directory", directory.cluster_directory(state.name)},
           {"slices", slices},

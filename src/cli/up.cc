@@ -23,9 +23,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kCacheOff[] = "off";
+
 // --plugin, else the default.
 std::string PluginPath(const std::string& flag) {
   return flag.empty() ? DefaultPluginPath() : fs::absolute(flag).lexically_normal().string();
+}
+
+// --compilation-cache, else the environment's, else a directory of this user.
+std::string CompilationCache(const std::string& flag) {
+  if (flag == kCacheOff) return flag;
+  if (!flag.empty()) return fs::absolute(flag).lexically_normal().string();
+  if (const char* directory = std::getenv("PATHWAYS_COMPILATION_CACHE_DIR"); directory != nullptr && *directory) {
+    return directory;
+  }
+  const std::string home = CacheHome();
+  return home.empty() ? kCacheOff : absl::StrCat(home, "/compiled_programs");
 }
 
 absl::Status CheckFiles(const std::string& plugin) {
@@ -56,6 +69,7 @@ absl::StatusOr<ClusterShape> ShapeFrom(const UpOptions& options) {
   for (const topology::SliceTopology& slice : *slices) shape.instance_types.push_back(slice.instance_type());
   shape.proxy_port = options.port;
   shape.plugin = PluginPath(options.plugin);
+  shape.compilation_cache = CompilationCache(options.compilation_cache);
   return shape;
 }
 

@@ -13,11 +13,18 @@
 namespace openpathways::compiler {
 namespace {
 
+// What XLA takes where nobody says anything, in all versions.
 constexpr int kDefaultOptimizationLevel = 3;
+constexpr bool kDefaultExcessPrecision = true;
 
 // An option that the user has given for this program stays.
 void AddOverride(CompileOptionsWithOverrides& options, const std::string& name, const OptionOverrideProto& value) {
   options.mutable_env_option_overrides()->insert({name, value});
+}
+void AddFlag(CompileOptionsWithOverrides& options, const std::string& name, bool flag) {
+  OptionOverrideProto value;
+  value.set_bool_field(flag);
+  AddOverride(options, name, value);
 }
 
 void ReplaceDebugOptions(CompileOptionsWithOverrides& options) {
@@ -25,15 +32,16 @@ void ReplaceDebugOptions(CompileOptionsWithOverrides& options) {
   if (!build.has_debug_options()) return;
   const DebugOptions debug = build.debug_options();
   build.clear_debug_options();
-  OptionOverrideProto value;
   if (debug.xla_backend_optimization_level() != kDefaultOptimizationLevel) {
+    OptionOverrideProto value;
     value.set_int_field(debug.xla_backend_optimization_level());
     AddOverride(options, "xla_backend_optimization_level", value);
   }
-  if (debug.xla_llvm_disable_expensive_passes()) {
-    value.set_bool_field(true);
-    AddOverride(options, "xla_llvm_disable_expensive_passes", value);
+  if (debug.xla_allow_excess_precision() != kDefaultExcessPrecision) {
+    AddFlag(options, "xla_allow_excess_precision", debug.xla_allow_excess_precision());
   }
+  if (debug.xla_llvm_disable_expensive_passes()) AddFlag(options, "xla_llvm_disable_expensive_passes", true);
+  if (debug.xla_cpu_enable_fast_math()) AddFlag(options, "xla_cpu_enable_fast_math", true);
 }
 
 // Maps in a fixed order.

@@ -2,11 +2,15 @@
 
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "compiler/compile_options.h"
+#include "compiler/text_dump.h"
 #include "hlo/collective_call.h"
+#include "hlo/cost_analysis.h"
 #include "hlo/hlo.pb.h"
 #include "hlo/program.h"
 #include "hlo/rewrite_collectives.h"
@@ -18,11 +22,29 @@ namespace {
 
 constexpr size_t kMaxClients = 4;
 
+// The compile that this thread is in. The plugin shows the module on the thread that called it.
+struct RunningCompile {
+  bool rewrite = true;
+  std::map<std::string, double> costs;  // of the module before it is rewritten
+};
+thread_local RunningCompile* running_compile = nullptr;
+
+class ScopedCompile {
+ public:
+  explicit ScopedCompile(RunningCompile* compile) : outer_(std::exchange(running_compile, compile)) {}
+  ~ScopedCompile() { running_compile = outer_; }
+
+ private:
+  RunningCompile* const outer_;
+};
+
 absl::StatusOr<std::optional<std::string>> RewriteModule(absl::string_view serialized) {
+  if (running_compile != nullptr && !running_compile->rewrite) return std::nullopt;
   hlo::HloModuleProto module;
   if (!module.ParseFromArray(serialized.data(), static_cast<int>(serialized.size()))) {
     return absl::InternalError("the plugin showed a module that cannot be read");
   }
+  if (running_compile != nullptr) running_compile->costs = hlo::AnalyzeCosts(module);
   ASSIGN_OR_RETURN(const bool changed, hlo::RewriteCollectives(module));
   if (!changed) return std::nullopt;
   return module.SerializeAsString();
@@ -77,9 +99,6 @@ absl::StatusOr<Program> Describe(const pjrt::LoadedExecutable& executable) {
   if (auto stats = executable.MemoryStats(); stats.ok()) {
     program.mutable_memory_stats()->insert(stats->begin(), stats->end());
   }
-  if (auto costs = executable.CostAnalysis(); costs.ok()) {
-    program.mutable_cost_analysis()->insert(costs->begin(), costs->end());
-  }
   return program;
 }
 
@@ -98,11 +117,34 @@ absl::StatusOr<std::unique_ptr<CompileService>> CompileService::Create(const std
 absl::StatusOr<CompiledProgram> CompileService::Compile(absl::string_view program, const std::string& compile_options) {
   ASSIGN_OR_RETURN(const pjrt::ProgramSize size, pjrt::ReadProgramSize(compile_options));
   ASSIGN_OR_RETURN(std::shared_ptr<pjrt::Client> client, ClientFor(size.num_replicas * size.num_partitions));
+  RunningCompile running;
+  ScopedCompile scope(&running);
   ASSIGN_OR_RETURN(std::unique_ptr<pjrt::LoadedExecutable> executable, client->Compile(program, compile_options));
   CompiledProgram compiled;
   ASSIGN_OR_RETURN(compiled.program, Describe(*executable));
+  // A plugin that counts for itself knows its devices best.
+  absl::StatusOr<std::map<std::string, double>> costs = executable->CostAnalysis();
+  if (!costs.ok()) costs = std::move(running.costs);
+  compiled.program.mutable_cost_analysis()->insert(costs->begin(), costs->end());
   ASSIGN_OR_RETURN(compiled.serialized_executable, executable->Serialize());
   return compiled;
+}
+
+absl::StatusOr<std::string> CompileService::ProgramText(absl::string_view program, const std::string& compile_options) {
+  ASSIGN_OR_RETURN(const pjrt::ProgramSize size, pjrt::ReadProgramSize(compile_options));
+  ASSIGN_OR_RETURN(std::shared_ptr<pjrt::Client> client, ClientFor(size.num_replicas * size.num_partitions));
+  ASSIGN_OR_RETURN(const std::string options, WithTextDump(compile_options));
+  RunningCompile running;
+  running.rewrite = false;
+  ScopedCompile scope(&running);
+  absl::MutexLock lock(&text_mu_);
+  ASSIGN_OR_RETURN(std::unique_ptr<CaughtOutput> output, CaughtOutput::Begin());
+  const absl::Status compiled = client->Compile(program, options).status();
+  ASSIGN_OR_RETURN(const std::string dump, output->End());
+  absl::StatusOr<std::string> text = FindOptimizedText(dump);
+  // What runs as a call of ours has no code in the plugin; by then the text has been written.
+  if (!text.ok() && !compiled.ok()) return compiled;
+  return text;
 }
 
 absl::StatusOr<Layout> CompileService::DefaultLayout(int element_type, absl::Span<const int64_t> dims) {

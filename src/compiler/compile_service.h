@@ -26,6 +26,10 @@ class CompileService {
 
   // `compile_options` as NormalizeCompileOptions made them. Blocks until done, and needs a big stack.
   absl::StatusOr<CompiledProgram> Compile(absl::string_view program, const std::string& compile_options);
+  // The optimized HLO as text, as XLA writes it for one device, with collectives and all else that compiling for
+  // workers replaces. Compiles the program anew. Also for programs that cannot be compiled for want of what is
+  // replaced.
+  absl::StatusOr<std::string> ProgramText(absl::string_view program, const std::string& compile_options);
   absl::StatusOr<Layout> DefaultLayout(int element_type, absl::Span<const int64_t> dims);
 
  private:
@@ -33,6 +37,7 @@ class CompileService {
   absl::StatusOr<std::shared_ptr<pjrt::Client>> ClientFor(int64_t num_devices);
 
   const std::shared_ptr<pjrt::Plugin> plugin_;
+  absl::Mutex text_mu_;  // held while the standard output is caught
   absl::Mutex mu_;
   std::list<std::pair<int64_t, std::shared_ptr<pjrt::Client>>> clients_ ABSL_GUARDED_BY(mu_);  // last used first
 };

@@ -2,9 +2,11 @@
 
 #include <signal.h>
 
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -18,7 +20,9 @@
 #include "base/status.h"
 #include "compiler/child_process.h"
 #include "compiler/compile_options.h"
+#include "compiler/digest.h"
 #include "compiler/program_cache.h"
+#include "compiler/program_store.h"
 #include "transport/transport.h"
 
 namespace openpathways::compiler {
@@ -33,14 +37,17 @@ class CompilerProcess {
   CompilerProcess(Compiler::Options options, std::unique_ptr<transport::Transport> transport)
       : options_(std::move(options)), transport_(std::move(transport)), keeper_([this] { Keep(); }) {}
 
-  ~CompilerProcess() {
+  ~CompilerProcess() { Stop(); }
+
+  // Ends the process. What it should have answered fails, and so does everything from now on.
+  void Stop() {
     {
       absl::MutexLock lock(&mu_);
       stopping_ = true;
       if (pid_ != 0) kill(pid_, SIGKILL);
     }
-    keeper_.join();
-    FailAll(absl::CancelledError("the compiler was stopped"));
+    if (keeper_.joinable()) keeper_.join();
+    FailAll(Stopped());
   }
 
   pid_t pid() const {
@@ -57,7 +64,11 @@ class CompilerProcess {
       payload = *std::move(memory);
       std::memcpy(payload.data(), program.data(), program.size());
     }
-    absl::MutexLock lock(&mu_);
+    absl::ReleasableMutexLock lock(&mu_);
+    if (stopping_) {
+      lock.Release();
+      return callback(Stopped(), transport::Buffer());
+    }
     const uint64_t number = next_request_++;
     request.set_request(number);
     Pending& pending = pending_[number];
@@ -74,6 +85,8 @@ class CompilerProcess {
     Callback callback;
     bool sent = false;  // to the process that runs now
   };
+
+  static absl::Status Stopped() { return absl::CancelledError("the compiler was stopped"); }
 
   // The transport neither blocks nor calls back in Send, so this is harmless under the lock and keeps the order simple.
   void SendTo(Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -186,25 +199,57 @@ class CompilerProcess {
 class CompilerImpl final : public Compiler {
  public:
   CompilerImpl(const Options& options, std::unique_ptr<transport::Transport> transport)
-      : cache_(options.cache_bytes), process_(options, std::move(transport)) {}
+      : cache_(options.cache_bytes), process_(options, std::move(transport)) {
+    if (options.cache_directory.empty()) return;
+    store_ = std::make_unique<ProgramStore>(ProgramStore::Options{.directory = options.cache_directory,
+                                                                  .max_bytes = options.cache_directory_bytes,
+                                                                  .compiler_binary = options.binary,
+                                                                  .plugin = options.plugin});
+  }
+
+  ~CompilerImpl() override {
+    // What is still looked for in the store would be compiled next, and what was compiled would be stored.
+    process_.Stop();
+    store_.reset();
+  }
 
   Future<CompiledProgramRef> Compile(std::string program, std::string compile_options) override {
     auto normalized = NormalizeCompileOptions(compile_options);
     if (!normalized.ok()) return Future<CompiledProgramRef>(normalized.status());
-    std::string key = absl::StrCat(normalized->size(), ":", *normalized, program);
+    std::string key = Digest().Add(*normalized).Add(program).Finish();
     if (CompiledProgramRef cached = cache_.Find(key)) return Future<CompiledProgramRef>(std::move(cached));
 
-    auto promise = std::make_shared<Promise<CompiledProgramRef>>();
+    auto job = std::make_shared<Job>();
     {
       absl::MutexLock lock(&mu_);
-      auto [entry, is_new] = running_.try_emplace(key, promise);
-      if (!is_new) return entry->second->future();
+      auto [entry, is_new] = running_.try_emplace(key, job);
+      if (!is_new) return entry->second->promise.future();
     }
+    job->key = std::move(key);
+    job->source = std::make_shared<const std::string>(std::move(program));
+    job->compile_options = *std::move(normalized);
+    Future<CompiledProgramRef> future = job->promise.future();
+    if (store_ == nullptr) {
+      Start(job);
+    } else {
+      store_->Find(job->key, [this, job](std::optional<StoredProgram> stored) {
+        if (!stored.has_value()) return Start(job);
+        Finish(*job, MakeProgram(*job, std::move(*stored->mutable_program()),
+                                 std::move(*stored->mutable_serialized_executable())));
+      });
+    }
+    return future;
+  }
+
+  Future<std::string> ProgramText(const CompiledProgram& program) override {
+    if (program.source == nullptr) return Future<std::string>(absl::NotFoundError("the program was not kept"));
     Request request;
-    request.mutable_compile()->set_compile_options(*std::move(normalized));
-    process_.Call(std::move(request), program,
-                  [this, key = std::move(key), promise](absl::StatusOr<Response> response, transport::Buffer payload) {
-                    OnCompiled(key, *promise, std::move(response), payload);
+    request.mutable_program_text()->set_compile_options(program.compile_options);
+    auto promise = std::make_shared<Promise<std::string>>();
+    process_.Call(std::move(request), *program.source,
+                  [promise](absl::StatusOr<Response> response, transport::Buffer text) {
+                    if (!response.ok()) return promise->Set(response.status());
+                    promise->Set(std::string(reinterpret_cast<const char*>(text.data()), text.size()));
                   });
     return promise->future();
   }
@@ -223,29 +268,60 @@ class CompilerImpl final : public Compiler {
   int child_pid() const override { return process_.pid(); }
 
  private:
-  void OnCompiled(const std::string& key, Promise<CompiledProgramRef>& promise, absl::StatusOr<Response> response,
-                  const transport::Buffer& payload) {
-    absl::StatusOr<CompiledProgramRef> result;
-    if (!response.ok()) {
-      result = response.status();
-    } else {
-      auto compiled = std::make_shared<CompiledProgram>();
-      compiled->program = std::move(*response->mutable_compiled());
-      compiled->serialized_executable.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
-      cache_.Insert(key, compiled);
-      result = std::move(compiled);
-    }
+  // A program that is being looked for or compiled, for all who want it.
+  struct Job {
+    std::string key;
+    std::shared_ptr<const std::string> source;
+    std::string compile_options;
+    std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+    Promise<CompiledProgramRef> promise;
+  };
+  using JobRef = std::shared_ptr<Job>;
+
+  static CompiledProgramRef MakeProgram(const Job& job, Program program, std::string serialized_executable) {
+    auto compiled = std::make_shared<CompiledProgram>();
+    compiled->program = std::move(program);
+    compiled->serialized_executable = std::move(serialized_executable);
+    compiled->source = job.source;
+    compiled->compile_options = job.compile_options;
+    return compiled;
+  }
+
+  void Start(const JobRef& job) {
+    Request request;
+    request.mutable_compile()->set_compile_options(job->compile_options);
+    process_.Call(std::move(request), *job->source,
+                  [this, job](absl::StatusOr<Response> response, transport::Buffer payload) {
+                    OnCompiled(*job, std::move(response), payload);
+                  });
+  }
+
+  void OnCompiled(Job& job, absl::StatusOr<Response> response, const transport::Buffer& payload) {
+    if (!response.ok()) return Finish(job, response.status());
+    CompiledProgramRef compiled =
+        MakeProgram(job, std::move(*response->mutable_compiled()),
+                    std::string(reinterpret_cast<const char*>(payload.data()), payload.size()));
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - job.begin;
+    spdlog::info("compiled {} for {} devices in {:.3f} s", compiled->program.name(),
+                 compiled->program.num_replicas() * compiled->program.num_partitions(), seconds.count());
+    if (store_ != nullptr) store_->Insert(job.key, compiled);
+    Finish(job, std::move(compiled));
+  }
+
+  void Finish(Job& job, absl::StatusOr<CompiledProgramRef> result) {
+    if (result.ok()) cache_.Insert(job.key, *result);
     {
       absl::MutexLock lock(&mu_);
-      running_.erase(key);
+      running_.erase(job.key);
     }
-    promise.Set(std::move(result));
+    job.promise.Set(std::move(result));
   }
 
   ProgramCache cache_;
   absl::Mutex mu_;
-  absl::flat_hash_map<std::string, std::shared_ptr<Promise<CompiledProgramRef>>> running_ ABSL_GUARDED_BY(mu_);
-  CompilerProcess process_;  // destroyed first: it fails what is running
+  absl::flat_hash_map<std::string, JobRef> running_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<ProgramStore> store_;  // null: there is none
+  CompilerProcess process_;
 };
 
 }  // namespace

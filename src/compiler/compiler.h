@@ -2,7 +2,8 @@
 //
 // The controller's end. The child process (binary `pathways_compiler`) holds one PJRT client per number of devices, on
 // which a program is compiled once, for a canonical device assignment, with every collective rewritten (hlo/). Workers
-// load the serialized result. Results are cached by program and options. Thread-safe.
+// load the serialized result. Results are cached by program and options, in memory and, if wanted, in files.
+// Thread-safe.
 #ifndef OPENPATHWAYS_COMPILER_COMPILER_H_
 #define OPENPATHWAYS_COMPILER_COMPILER_H_
 
@@ -20,6 +21,9 @@ namespace openpathways::compiler {
 struct CompiledProgram {
   Program program;
   std::string serialized_executable;
+  // What it was compiled from, the options as NormalizeCompileOptions makes them. Null in tests without a compiler.
+  std::shared_ptr<const std::string> source;
+  std::string compile_options;
 };
 using CompiledProgramRef = std::shared_ptr<const CompiledProgram>;
 
@@ -31,6 +35,9 @@ class Compiler {
     std::string binary;  // path of pathways_compiler
     std::string plugin;  // path of the PJRT plugin
     size_t cache_bytes = size_t{1} << 30;
+    // Where compiled programs are kept for later processes and for others (program_directory.h); empty: nowhere.
+    std::string cache_directory = "";
+    int64_t cache_directory_bytes = int64_t{10} << 30;
   };
   // Starts the child. When it has died it is started again for the next request; compiles that were running fail with
   // an ABORTED error that says how it ended, which is also what one gets if the plugin cannot be opened. Without the
@@ -40,6 +47,9 @@ class Compiler {
   // `compile_options`: serialized xla.CompileOptionsProto; device ids in it are ignored, so that the same program for
   // other devices is a cache hit. Errors are XLA's.
   virtual Future<CompiledProgramRef> Compile(std::string program, std::string compile_options) = 0;
+
+  // The optimized HLO as text; see CompileService::ProgramText. Takes as long as compiling to there.
+  virtual Future<std::string> ProgramText(const CompiledProgram& program) = 0;
 
   virtual Future<Layout> DefaultLayout(int element_type, std::vector<int64_t> dims) = 0;
 

@@ -2,6 +2,9 @@
 
 #include <signal.h>
 
+#include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -9,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "compiler/compile_options.h"
 #include "compiler/compile_options.pb.h"
@@ -23,6 +27,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr char kPlugin[] = PATHWAYS_DEPS_DIR "/plugin/pjrt_c_api_cpu_plugin.so";
 
@@ -67,6 +72,128 @@ TEST(CompilerTest, DescribesTheProgram) {
   EXPECT_EQ(program.results(0).memory_kind(), "device");
   EXPECT_GT(program.memory_stats().at("argument_size_in_bytes"), 0);
   EXPECT_FALSE((*compiled)->serialized_executable.empty());
+}
+
+TEST(CompilerTest, CountsCosts) {
+  auto compiler = NewCompiler();
+  auto compiled = compiler->Compile(Program(1000), OneDevice().SerializeAsString()).Await();
+  ASSERT_TRUE(compiled.ok()) << compiled.status();
+  const auto& costs = (*compiled)->program.cost_analysis();
+  EXPECT_EQ(costs.at("flops"), 1000);
+  EXPECT_GE(costs.at("bytes accessed"), 8000);
+}
+
+TEST(CompilerTest, ShowsTheText) {
+  auto compiler = NewCompiler();
+  auto compiled = compiler->Compile(Program(4), OneDevice().SerializeAsString()).Await();
+  ASSERT_TRUE(compiled.ok()) << compiled.status();
+  auto text = compiler->ProgramText(**compiled).Await();
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, StartsWith("HloModule double, is_scheduled=true"));
+  EXPECT_THAT(*text, HasSubstr("f32[4]{0} add("));
+}
+
+// Sines of sines: takes the plugin seconds.
+std::string LongProgram(int number) {
+  std::string text = absl::StrCat("module @long_", number, R"( {
+  func.func public @main(%x0: tensor<8xf32>) -> tensor<8xf32> {
+)");
+  constexpr int kSines = 1500;
+  for (int i = 0; i < kSines; ++i) {
+    absl::StrAppend(&text, "    %y", i, " = stablehlo.sine %x", i, " : tensor<8xf32>\n    %x", i + 1,
+                    " = stablehlo.add %y", i, ", %x0 : tensor<8xf32>\n");
+  }
+  return absl::StrCat(text, "    return %x", kSines, " : tensor<8xf32>\n  }\n}");
+}
+
+TEST(CompilerTest, ShortCompilesDoNotWaitForLongOnes) {
+  auto compiler = NewCompiler();
+  const std::string options = OneDevice().SerializeAsString();
+  std::atomic<int> finished{0};
+  std::vector<Future<CompiledProgramRef>> long_ones;
+  for (int i = 0; i < 4; ++i) {
+    long_ones.push_back(compiler->Compile(LongProgram(i), options));
+    long_ones.back().OnReady([&](const auto&) { ++finished; });
+  }
+  EXPECT_TRUE(compiler->DefaultLayout(11, {2, 3}).Await().ok());
+  EXPECT_EQ(finished, 0);
+  EXPECT_TRUE(compiler->Compile(Program(4), options).Await().ok());
+  EXPECT_LT(finished, 4);
+  for (auto& compiled : long_ones) EXPECT_TRUE(compiled.Await().ok()) << compiled.Await().status();
+}
+
+class PersistentCacheTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = std::filesystem::temp_directory_path() / "cache.XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::unique_ptr<Compiler> NewCompiler(const std::string& binary = PATHWAYS_COMPILER) {
+    auto compiler = Compiler::Create({.binary = binary, .plugin = kPlugin, .cache_directory = directory_});
+    EXPECT_TRUE(compiler.ok()) << compiler.status();
+    return *std::move(compiler);
+  }
+  // The process that compiles is stopped: what comes is from the files.
+  static absl::StatusOr<CompiledProgramRef> CompileWithoutProcess(Compiler& compiler, int size) {
+    while (compiler.child_pid() == 0) absl::SleepFor(absl::Milliseconds(1));
+    kill(compiler.child_pid(), SIGSTOP);
+    Future<CompiledProgramRef> compiled = compiler.Compile(Program(size), OneDevice().SerializeAsString());
+    absl::Notification found;
+    compiled.OnReady([&](const auto&) { found.Notify(); });
+    if (found.WaitForNotificationWithTimeout(absl::Seconds(10))) return compiled.Await();
+    kill(compiler.child_pid(), SIGKILL);
+    found.WaitForNotification();
+    return absl::NotFoundError("it was to be compiled");
+  }
+
+  std::string directory_;
+};
+
+TEST_F(PersistentCacheTest, OutlivesTheCompiler) {
+  absl::StatusOr<CompiledProgramRef> first =
+      NewCompiler()->Compile(Program(4), OneDevice().SerializeAsString()).Await();  // stored before it is gone
+  ASSERT_TRUE(first.ok()) << first.status();
+  auto compiler = NewCompiler();
+  absl::StatusOr<CompiledProgramRef> second = CompileWithoutProcess(*compiler, 4);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ((*second)->serialized_executable, (*first)->serialized_executable);
+  EXPECT_EQ((*second)->program.SerializeAsString().size(), (*first)->program.SerializeAsString().size());
+  kill(compiler->child_pid(), SIGCONT);
+  EXPECT_TRUE(compiler->ProgramText(**second).Await().ok());
+}
+
+TEST_F(PersistentCacheTest, ADamagedProgramIsCompiledAgain) {
+  ASSERT_TRUE(NewCompiler()->Compile(Program(4), OneDevice().SerializeAsString()).Await().ok());
+  int damaged = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_)) {
+    if (entry.path().extension() != ".program") continue;
+    std::filesystem::resize_file(entry.path(), entry.file_size() - 1);
+    ++damaged;
+  }
+  EXPECT_EQ(damaged, 1);
+  EXPECT_TRUE(NewCompiler()->Compile(Program(4), OneDevice().SerializeAsString()).Await().ok());
+  EXPECT_TRUE(CompileWithoutProcess(*NewCompiler(), 4).ok());
+}
+
+TEST_F(PersistentCacheTest, AnotherCompilerDoesNotUseIt) {
+  ASSERT_TRUE(NewCompiler()->Compile(Program(4), OneDevice().SerializeAsString()).Await().ok());
+  const std::string other = directory_ + "/compiler";
+  std::ofstream(other) << "#!/bin/sh\nexec " << PATHWAYS_COMPILER << " \"$@\"\n";
+  std::filesystem::permissions(other, std::filesystem::perms::owner_all);
+  EXPECT_TRUE(NewCompiler(other)->Compile(Program(4), OneDevice().SerializeAsString()).Await().ok());
+  int programs = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_)) {
+    programs += entry.path().extension() == ".program";
+  }
+  EXPECT_EQ(programs, 2);
+}
+
+TEST_F(PersistentCacheTest, NoCompileFailsForIt) {
+  directory_ = "/proc/nowhere";
+  EXPECT_TRUE(NewCompiler()->Compile(Program(4), OneDevice().SerializeAsString()).Await().ok());
 }
 
 TEST(CompilerTest, SameProgramForOtherDevicesIsCached) {
@@ -158,6 +285,7 @@ TEST(CompileOptionsTest, DebugOptionsBecomeOverrides) {
   CompileOptionsWithOverrides options;
   options.ParseFromString(OneDevice().SerializeAsString());
   options.mutable_executable_build_options()->mutable_debug_options()->set_xla_backend_optimization_level(1);
+  options.mutable_executable_build_options()->mutable_debug_options()->set_xla_cpu_enable_fast_math(true);
   options.mutable_executable_build_options()->mutable_debug_options()->set_xla_llvm_disable_expensive_passes(true);
   (*options.mutable_env_option_overrides())["xla_llvm_disable_expensive_passes"].set_bool_field(false);
   CompileOptionsWithOverrides result;
@@ -165,6 +293,17 @@ TEST(CompileOptionsTest, DebugOptionsBecomeOverrides) {
   EXPECT_FALSE(result.executable_build_options().has_debug_options());
   EXPECT_EQ(result.env_option_overrides().at("xla_backend_optimization_level").int_field(), 1);
   EXPECT_FALSE(result.env_option_overrides().at("xla_llvm_disable_expensive_passes").bool_field());
+  EXPECT_TRUE(result.env_option_overrides().at("xla_cpu_enable_fast_math").bool_field());
+  EXPECT_FALSE(result.env_option_overrides().at("xla_allow_excess_precision").bool_field());
+}
+
+TEST(CompileOptionsTest, DefaultsAreNoOverrides) {
+  CompileOptionsWithOverrides options;
+  options.ParseFromString(OneDevice().SerializeAsString());
+  options.mutable_executable_build_options()->mutable_debug_options()->set_xla_backend_optimization_level(3);
+  options.mutable_executable_build_options()->mutable_debug_options()->set_xla_allow_excess_precision(true);
+  EXPECT_EQ(*NormalizeCompileOptions(options.SerializeAsString()),
+            *NormalizeCompileOptions(OneDevice().SerializeAsString()));
 }
 
 TEST(CompileOptionsTest, DevicesDoNotMatterAndUnknownFieldsStay) {

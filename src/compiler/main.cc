@@ -31,6 +31,10 @@ namespace {
 // XLA's passes recurse over the program. Only what is touched becomes memory.
 constexpr size_t kStackBytes = size_t{256} << 20;
 
+// Compiles at the same time: more than there are processors, so that a short one has its share of them beside as many
+// long ones instead of waiting for their ends.
+constexpr int kMinCompiles = 8;
+
 // Threads with big stacks that live as long as the process.
 class CompileThreads {
  public:
@@ -81,7 +85,8 @@ class CompileThreads {
 class Server {
  public:
   Server(CompileService* service, transport::Transport* transport) : service_(service), transport_(transport) {
-    threads_.Start(std::max(2, AvailableCpus()));
+    threads_.Start(std::max(kMinCompiles, 2 * AvailableCpus()));
+    layout_thread_.Start(1);
   }
 
   // Serves until the parent goes, then ends the process at once: running compiles are of no use to anybody.
@@ -105,7 +110,8 @@ class Server {
       spdlog::critical("a message that is no request");
       std::_Exit(EXIT_FAILURE);
     }
-    threads_.Post([this, request, program = std::move(message.payload)] { Handle(*request, program); });
+    CompileThreads& threads = request->has_default_layout() ? layout_thread_ : threads_;
+    threads.Post([this, request, program = std::move(message.payload)] { Handle(*request, program); });
   }
 
   void Handle(const Request& request, const transport::Buffer& program) {
@@ -135,6 +141,15 @@ class Server {
             service_->DefaultLayout(what.element_type(), absl::MakeConstSpan(what.dims().data(), what.dims_size())));
         return absl::OkStatus();
       }
+      case Request::kProgramText: {
+        const absl::string_view bytes(reinterpret_cast<const char*>(program.data()), program.size());
+        ASSIGN_OR_RETURN(const std::string text,
+                         service_->ProgramText(bytes, request.program_text().compile_options()));
+        ASSIGN_OR_RETURN(payload, transport_->arena().Allocate(text.size()));
+        std::memcpy(payload.data(), text.data(), text.size());
+        response.mutable_program_text();
+        return absl::OkStatus();
+      }
       case Request::WHAT_NOT_SET:
         break;
     }
@@ -144,6 +159,7 @@ class Server {
   CompileService* const service_;
   transport::Transport* const transport_;
   CompileThreads threads_;
+  CompileThreads layout_thread_;  // layouts are asked for by calls that somebody waits in, and are soon found
   transport::ConnectionRef connection_;
 };
 

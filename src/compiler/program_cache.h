@@ -17,7 +17,7 @@ namespace openpathways::compiler {
 
 class ProgramCache {
  public:
-  // `max_bytes` counts keys and executables.
+  // `max_bytes` counts keys, executables and what they were compiled from.
   explicit ProgramCache(size_t max_bytes) : max_bytes_(max_bytes) {}
 
   // nullptr if it is not there.
@@ -30,7 +30,10 @@ class ProgramCache {
   struct Entry {
     std::string key;
     CompiledProgramRef program;
-    size_t bytes() const { return key.size() + program->serialized_executable.size(); }
+    size_t bytes() const {
+      const size_t source = program->source == nullptr ? 0 : program->source->size();
+      return key.size() + program->serialized_executable.size() + source;
+    }
   };
 
   const size_t max_bytes_;

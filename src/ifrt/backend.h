@@ -48,6 +48,9 @@ class Backend {
     std::string proxy_address;             // HOST:PORT under which clients reach this proxy, for status pages
     std::string plugin;                    // PJRT plugin for the compiler process
     std::string compiler_binary;           // pathways_compiler
+    // Where compiled programs are kept for later and for other proxies, and how large that may become; empty: nowhere.
+    std::string compilation_cache_directory = "";
+    int64_t compilation_cache_bytes = 0;
   };
   // Waits (without limit, logging why) until the resource manager has told the cluster's shape; workers may come later:
   // work for a worker that was never there waits for it, up to `Options`' limits; work for one that is lost fails with
@@ -89,6 +92,8 @@ class Backend {
   // `compile_options`: serialized xla.CompileOptionsProto, `devices` in shard order. Compiles (or finds in the cache)
   // and loads on the workers; does not wait for the loading.
   virtual Future<LoadedExecutableRef> Compile(std::string program, std::string compile_options, DeviceList devices) = 0;
+  // The optimized HLO as text, as XLA writes it, of a program that this backend has compiled.
+  virtual Future<std::string> ProgramText(const LoadedExecutable& executable) = 0;
   virtual Future<compiler::Layout> DefaultLayout(DType dtype, Shape shard_shape) = 0;
 };
 

@@ -91,6 +91,7 @@ class ClusterBackend : public Backend {
   }
 
   Future<LoadedExecutableRef> Compile(std::string program, std::string compile_options, DeviceList devices) override;
+  Future<std::string> ProgramText(const LoadedExecutable& executable) override;
   Future<compiler::Layout> DefaultLayout(DType dtype, Shape shard_shape) override;
 
  private:
@@ -150,6 +151,17 @@ Future<LoadedExecutableRef> ClusterBackend::Compile(std::string program, std::st
                 devices = std::move(devices)](const absl::StatusOr<compiler::CompiledProgramRef>& compiled) mutable {
         if (!compiled.ok()) return promise.Set(ForClient(compiled.status()));
         promise.Set(LoadCompiled(*state, *compiled, std::move(options), std::move(devices)));
+      });
+  return future;
+}
+
+Future<std::string> ClusterBackend::ProgramText(const LoadedExecutable& executable) {
+  Promise<std::string> promise;
+  Future<std::string> future = promise.future();
+  compiler_->ProgramText(*executable.compiled())
+      .OnReady([promise = std::move(promise)](const absl::StatusOr<std::string>& text) mutable {
+        if (!text.ok()) return promise.Set(ForClient(text.status()));
+        promise.Set(*text);
       });
   return future;
 }

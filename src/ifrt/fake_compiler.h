@@ -27,6 +27,9 @@ class FakeCompiler : public compiler::Compiler {
     }
     return Future<compiler::CompiledProgramRef>(cached);
   }
+  Future<std::string> ProgramText(const compiler::CompiledProgram& program) override {
+    return Future<std::string>("text of " + program.program.name());
+  }
   Future<compiler::Layout> DefaultLayout(int element_type, std::vector<int64_t> dims) override {
     compiler::Layout layout;
     for (int64_t i = static_cast<int64_t>(dims.size()) - 1; i >= 0; --i) layout.add_minor_to_major(i);

@@ -27,6 +27,7 @@ class ProgramExecutable : public LoadedExecutable {
   }
 
   const compiler::Program& program() const override { return loaded_->compiled()->program; }
+  compiler::CompiledProgramRef compiled() const override { return loaded_->compiled(); }
   const DeviceList& devices() const override { return loaded_->devices(); }
   const std::vector<ArraySpec>& output_specs() const override { return output_specs_; }
 

@@ -114,12 +114,20 @@ void Handle(CallRef call, const wire::LoadedExecutableCostAnalysisRequest& reque
 }
 
 void Handle(CallRef call, const wire::LoadedExecutableHumanReadableProgramTextRequest& request) {
-  wire::IfrtResponse response;
-  absl::Status status = call->session().executables().Find(request.loaded_executable_handle()).status();
-  if (status.ok()) status = absl::UnimplementedError("The text of compiled programs is not available yet");
-  *response.mutable_loaded_executable_human_readable_program_text_response()->mutable_status() =
-      ToProto(call->Blame(status));
-  call->Respond(std::move(response));
+  absl::StatusOr<ifrt::LoadedExecutableRef> executable =
+      call->session().executables().Find(request.loaded_executable_handle());
+  Future<std::string> text = executable.ok() ? call->backend().ProgramText(**executable)
+                                             : Future<std::string>(call->Blame(executable.status()));
+  text.OnReady([call = std::move(call)](const absl::StatusOr<std::string>& text) mutable {
+    wire::IfrtResponse response;
+    auto& body = *response.mutable_loaded_executable_human_readable_program_text_response();
+    if (text.ok()) {
+      body.set_human_readable_program_text(*text);
+    } else {
+      *body.mutable_status() = ToProto(text.status());
+    }
+    call->Respond(std::move(response));
+  });
 }
 
 void Handle(CallRef call, const wire::LoadedExecutableMpmdCostAnalysisRequest& request) {

@@ -40,6 +40,7 @@ class FakeExecutable : public ifrt::LoadedExecutable {
   }
 
   const compiler::Program& program() const override { return program_; }
+  compiler::CompiledProgramRef compiled() const override { return nullptr; }
   const ifrt::DeviceList& devices() const override { return devices_; }
   const std::vector<ifrt::ArraySpec>& output_specs() const override { return specs_; }
   absl::StatusOr<ifrt::ExecuteResult> Execute(const std::vector<ifrt::ArrayRef>& arguments,
@@ -280,6 +281,10 @@ Future<ifrt::LoadedExecutableRef> FakeBackend::Compile(std::string program, std:
     promise.Set(std::move(executable));
   });
   return future;
+}
+
+Future<std::string> FakeBackend::ProgramText(const ifrt::LoadedExecutable& executable) {
+  return Future<std::string>(absl::StrCat("HloModule ", executable.program().name()));
 }
 
 Future<compiler::Layout> FakeBackend::DefaultLayout(ifrt::DType dtype, ifrt::Shape shard_shape) {

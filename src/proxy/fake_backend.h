@@ -79,6 +79,7 @@ class FakeBackend : public ifrt::Backend {
                                                       ifrt::CopySemantics semantics) override;
   Future<ifrt::LoadedExecutableRef> Compile(std::string program, std::string compile_options,
                                             ifrt::DeviceList devices) override;
+  Future<std::string> ProgramText(const ifrt::LoadedExecutable& executable) override;
   Future<compiler::Layout> DefaultLayout(ifrt::DType dtype, ifrt::Shape shard_shape) override;
 
   // The mappings of the last RemapArrays.

@@ -16,6 +16,7 @@
 #include "base/logging.h"
 #include "base/machine.h"
 #include "base/status.h"
+#include "compiler/cache_location.h"
 #include "compiler/xla_flags.h"
 #include "google/protobuf/stubs/logging.h"
 #include "ifrt/backend.h"
@@ -52,6 +53,10 @@ struct Flags {
   std::string virtual_slices_text;
   std::vector<topology::SliceTopology> virtual_slices;
   int64_t num_elastic_slices = 0;
+  std::string scratch_location;
+  std::string compilation_cache_directory = EnvironmentValue(compiler::kCacheDirectoryVariable);
+  int64_t compilation_cache_mebibytes =
+      EnvironmentNumber({compiler::kCacheMebibytesVariable}).value_or(compiler::kDefaultCacheMebibytes);
   std::vector<std::string> xla_flags;
   serving::CommonFlags common;
 };
@@ -67,9 +72,18 @@ absl::Status ParseFlags(int argc, const char* const* argv, Flags& flags) {
   set.Add("num_elastic_slices", &flags.num_elastic_slices, "slices that may be missing at a time");
   set.Collect("xla_", &flags.xla_flags);
   serving::AddCommonFlags(set, flags.common);
+  set.Add("compilation_cache_dir", &flags.compilation_cache_directory,
+          "directory in which compiled programs are kept for later and for other proxies; \"off\": nowhere");
+  set.Add("compilation_cache_mib", &flags.compilation_cache_mebibytes, "how large that may become, in MiB");
+  set.Add("gcs_scratch_location", &flags.scratch_location,
+          "directory for temporary files: compiled programs, if --compilation_cache_dir names no other");
   set.Ignore("sidecar_name", "colocated Python is not supported yet");
   set.Ignore("node_type", "this binary is the proxy server");
   RETURN_IF_ERROR(set.Parse(argc, argv));
+  if (flags.compilation_cache_mebibytes < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--compilation_cache_mib=", flags.compilation_cache_mebibytes, " is less than 1"));
+  }
   if (flags.num_elastic_slices < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--num_elastic_slices=", flags.num_elastic_slices, " is less than 0"));
@@ -150,6 +164,9 @@ int Run(const Flags& flags, const serving::StopSignals& stop_signals) {
   }
   spdlog::info("listening on port {}, resource manager at {}", (*server)->port(), resource_manager);
 
+  const compiler::CacheLocation cache =
+      compiler::FindCacheLocation(flags.compilation_cache_directory, flags.scratch_location);
+  if (!cache.reason.empty()) spdlog::warn("{}", cache.reason);
   std::unique_ptr<ifrt::Backend> backend;
   std::atomic<bool> ready{false}, failed{false};
   std::thread creator([&] {
@@ -157,7 +174,9 @@ int Run(const Flags& flags, const serving::StopSignals& stop_signals) {
         ifrt::Backend::Create({.resource_manager_address = resource_manager,
                                .proxy_address = OwnAddress((*server)->port()),
                                .plugin = flags.plugin,
-                               .compiler_binary = flags.compiler});
+                               .compiler_binary = flags.compiler,
+                               .compilation_cache_directory = cache.directory,
+                               .compilation_cache_bytes = flags.compilation_cache_mebibytes << 20});
     if (!created.ok()) {
       spdlog::error("the cluster cannot be used: {}", created.status().ToString());
       failed = true;

@@ -19,7 +19,7 @@ void LogUnused(const std::string& name, const std::string& reason) {
 void AddCommonFlags(FlagSet& set, CommonFlags& flags) {
   set.Add("v", &flags.verbosity, "how much is logged: 0, 1 (debug), 2 (trace)");
   set.Add("temporary_flags_for_debugging", &flags.temporary_flags, "list a=b;;;c=d of others' switches; only logged");
-  set.Ignore("gcs_scratch_location", "nothing is kept in object storage; compiled programs are cached in memory");
+  set.Ignore("gcs_scratch_location", "only the proxy keeps something there, compiled programs");
   set.Ignore("enable_metrics_collection", "there are no metrics to export yet");
   set.Ignore("enforce_kernel_ipv6_support", "IPv6 is used where the kernel has it");
   set.Ignore("vmodule", "there are no levels for single files; see --v");

@@ -112,6 +112,7 @@ class Cluster:
   def environment(self):
     env = {k: v for k, v in os.environ.items() if not k.startswith(('JAX_', 'XLA_', 'IFRT_'))}
     env['XDG_STATE_HOME'] = str(self.state_home)
+    env['XDG_CACHE_HOME'] = str(self.state_home / 'cache')
     return env
 
   def up_command(self):
