@@ -2,7 +2,9 @@
 
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -12,8 +14,10 @@
 #include "hlo/collective_call.h"
 #include "hlo/cost_analysis.h"
 #include "hlo/hlo.pb.h"
+#include "hlo/numeric_call.h"
 #include "hlo/program.h"
 #include "hlo/rewrite_collectives.h"
+#include "hlo/rewrite_numerics.h"
 #include "pjrt/compile_options.h"
 #include "pjrt/element_type.h"
 
@@ -45,8 +49,9 @@ absl::StatusOr<std::optional<std::string>> RewriteModule(absl::string_view seria
     return absl::InternalError("the plugin showed a module that cannot be read");
   }
   if (running_compile != nullptr) running_compile->costs = hlo::AnalyzeCosts(module);
-  ASSIGN_OR_RETURN(const bool changed, hlo::RewriteCollectives(module));
-  if (!changed) return std::nullopt;
+  ASSIGN_OR_RETURN(const bool has_numerics, hlo::RewriteNumerics(module));
+  ASSIGN_OR_RETURN(const bool has_collectives, hlo::RewriteCollectives(module));
+  if (!has_numerics && !has_collectives) return std::nullopt;
   return module.SerializeAsString();
 }
 
@@ -106,11 +111,15 @@ absl::StatusOr<Program> Describe(const pjrt::LoadedExecutable& executable) {
 
 absl::StatusOr<std::unique_ptr<CompileService>> CompileService::Create(const std::string& plugin_path) {
   ASSIGN_OR_RETURN(std::shared_ptr<pjrt::Plugin> plugin, pjrt::Plugin::Load(plugin_path));
-  RETURN_IF_ERROR(plugin->RegisterHloTransform("openpathways.rewrite_collectives", RewriteModule));
+  RETURN_IF_ERROR(plugin->RegisterHloTransform("openpathways.rewrite", RewriteModule));
   // The plugin refuses to compile calls that it has no handler for.
-  RETURN_IF_ERROR(plugin->RegisterAsyncHandler(hlo::kCollectiveTarget, [](pjrt::FfiCall call) {
-    call.Finish(absl::FailedPreconditionError("programs are not run in the compiler process"));
-  }));
+  std::vector<std::string> targets(hlo::kNumericTargets.begin(), hlo::kNumericTargets.end());
+  targets.push_back(hlo::kCollectiveTarget);
+  for (const std::string& target : targets) {
+    RETURN_IF_ERROR(plugin->RegisterAsyncHandler(target, [](pjrt::FfiCall call) {
+      call.Finish(absl::FailedPreconditionError("programs are not run in the compiler process"));
+    }));
+  }
   return std::unique_ptr<CompileService>(new CompileService(std::move(plugin)));
 }
 

@@ -70,21 +70,33 @@ int64_t ComputationEditor::ConvertTo(int64_t id, const ShapeProto& from, const S
   return instructions_.rbegin()->id();
 }
 
-void ComputationEditor::AppendNarrowed(const HloInstructionProto& wide, int64_t id, const ShapeProto& shape) {
-  if (shape.element_type() != kTuple) {
-    Append(MakeUnary("convert", id, wide.id(), shape));
-    return;
+void ComputationEditor::AppendConvertedArray(int64_t operand, const ShapeProto& from, int64_t id,
+                                             const ShapeProto& shape) {
+  ShapeProto converted = shape;
+  *converted.mutable_layout()->mutable_minor_to_major() = from.layout().minor_to_major();
+  const bool same_order = SameLayout(converted, shape);
+  if (from.element_type() != shape.element_type()) {
+    const int64_t converted_id = same_order ? id : NewId();
+    Append(MakeUnary("convert", converted_id, operand, converted));
+    if (same_order) return;
+    operand = converted_id;
   }
+  Append(MakeUnary("copy", id, operand, shape));
+}
+
+void ComputationEditor::AppendConverted(const HloInstructionProto& value, int64_t id, const ShapeProto& shape) {
+  if (shape.element_type() != kTuple) return AppendConvertedArray(value.id(), value.shape(), id, shape);
   std::vector<int64_t> elements;
   for (int i = 0; i < shape.tuple_shapes_size(); ++i) {
-    HloInstructionProto element = MakeUnary("get-tuple-element", NewId(), wide.id(), wide.shape().tuple_shapes(i));
+    const ShapeProto& from = value.shape().tuple_shapes(i);
+    HloInstructionProto element = MakeUnary("get-tuple-element", NewId(), value.id(), from);
     element.set_tuple_index(i);
     elements.push_back(element.id());
     Append(std::move(element));
-    if (wide.shape().tuple_shapes(i).element_type() != shape.tuple_shapes(i).element_type()) {
-      Append(MakeUnary("convert", NewId(), elements.back(), shape.tuple_shapes(i)));
-      elements.back() = instructions_.rbegin()->id();
-    }
+    if (SameLayout(from, shape.tuple_shapes(i))) continue;
+    const int64_t converted = NewId();
+    AppendConvertedArray(elements.back(), from, converted, shape.tuple_shapes(i));
+    elements.back() = converted;
   }
   HloInstructionProto tuple = MakeUnary("tuple", id, elements[0], shape);
   for (size_t i = 1; i < elements.size(); ++i) tuple.add_operand_ids(elements[i]);

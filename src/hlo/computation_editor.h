@@ -33,11 +33,13 @@ class ComputationEditor {
   // Appends what turns value `id` of shape `from` into element type and layout of `to`; returns the id of the result,
   // which is `id` itself if nothing is to be done.
   int64_t ConvertTo(int64_t id, const ShapeProto& from, const ShapeProto& to);
-  // Appends what turns the result of `wide` into `shape` (an array or a tuple of arrays), under `id`.
-  void AppendNarrowed(const HloInstructionProto& wide, int64_t id, const ShapeProto& shape);
+  // Appends what turns `value` into element types and layouts of `shape` (an array or a tuple of arrays), under `id`.
+  void AppendConverted(const HloInstructionProto& value, int64_t id, const ShapeProto& shape);
 
  private:
   HloInstructionProto MakeUnary(const std::string& opcode, int64_t id, int64_t operand, const ShapeProto& shape) const;
+  // One array of AppendConverted. At least one instruction.
+  void AppendConvertedArray(int64_t operand, const ShapeProto& from, int64_t id, const ShapeProto& shape);
 
   HloComputationProto& computation_;
   int64_t next_id_;

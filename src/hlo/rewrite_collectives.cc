@@ -16,6 +16,7 @@
 #include "hlo/reduction.h"
 #include "hlo/replica_groups.h"
 #include "hlo/shape.h"
+#include "hlo/typed_call.h"
 
 namespace openpathways::hlo {
 namespace {
@@ -126,7 +127,7 @@ class Rewriter {
     instruction.set_id(editor.NewId());
     const HloInstructionProto call = instruction;
     editor.Append(std::move(instruction));
-    editor.AppendNarrowed(call, original_id, original_shape);
+    editor.AppendConverted(call, original_id, original_shape);
     return absl::OkStatus();
   }
 
@@ -206,12 +207,6 @@ class Rewriter {
 
   void MakeCall(std::vector<ShapeProto> operands, const std::vector<ShapeProto>& results,
                 const CollectiveDescriptor& descriptor, HloInstructionProto& call) const {
-    call.set_opcode("custom-call");
-    call.set_custom_call_target(kCollectiveTarget);
-    call.set_custom_call_api_version(4);  // typed FFI
-    call.set_custom_call_has_side_effect(true);
-    call.set_backend_config(absl::StrCat("{", kCollectiveAttribute, " = \"", EncodeCollective(descriptor), "\", ",
-                                         kNumPartitionsAttribute, " = ", size_.num_partitions, " : i64}"));
     if (call.shape().element_type() == kTuple) {
       for (size_t i = 0; i < results.size(); ++i) *call.mutable_shape()->mutable_tuple_shapes(i) = results[i];
     } else {
@@ -221,9 +216,11 @@ class Rewriter {
       call.add_operand_ids(id);
       operands.push_back(ScalarShape(kU32));
     }
-    call.set_constrain_layout(true);
-    call.clear_operand_shapes_with_layout();
-    for (ShapeProto& operand : operands) *call.add_operand_shapes_with_layout() = std::move(operand);
+    MakeTypedCall(kCollectiveTarget,
+                  absl::StrCat("{", kCollectiveAttribute, " = \"", EncodeCollective(descriptor), "\", ",
+                               kNumPartitionsAttribute, " = ", size_.num_partitions, " : i64}"),
+                  std::move(operands), call);
+    call.set_custom_call_has_side_effect(true);
     ClearCollectiveFields(call);
   }
 

@@ -244,7 +244,7 @@ TEST(RewriteCollectivesTest, LeavesNoCollectiveAndLosesNoField) {
       if (instruction.custom_call_target() != kCollectiveTarget) continue;
       ++calls;
       EXPECT_EQ(instruction.operand_ids_size(), 1 + kCollectiveExtraOperands);
-      EXPECT_FALSE(instruction.metadata().empty());
+      EXPECT_TRUE(instruction.has_metadata());
     }
   }
   EXPECT_EQ(calls, 2);

@@ -76,6 +76,11 @@ absl::StatusOr<CollectiveDescriptor::Array> PhysicalArray(const ShapeProto& shap
   return array;
 }
 
+ShapeProto WithOrder(ShapeProto shape, absl::Span<const int64_t> major_to_minor) {
+  shape.mutable_layout()->mutable_minor_to_major()->Assign(major_to_minor.rbegin(), major_to_minor.rend());
+  return shape;
+}
+
 bool SameLayout(const ShapeProto& a, const ShapeProto& b) {
   return a.element_type() == b.element_type() && a.layout().SerializeAsString() == b.layout().SerializeAsString();
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "hlo/collective.pb.h"
 #include "hlo/hlo.pb.h"
 
@@ -13,9 +14,15 @@ namespace openpathways::hlo {
 
 // xla.PrimitiveType
 inline constexpr int kPred = 1;
+inline constexpr int kS32 = 4;
+inline constexpr int kS64 = 5;
 inline constexpr int kU32 = 8;
+inline constexpr int kU64 = 9;
 inline constexpr int kF32 = 11;
+inline constexpr int kF64 = 12;
 inline constexpr int kTuple = 13;
+inline constexpr int kC64 = 15;
+inline constexpr int kC128 = 18;
 
 bool IsArray(const ShapeProto& shape);  // neither tuple, token nor opaque
 ShapeProto ScalarShape(int element_type);
@@ -28,6 +35,9 @@ std::vector<ShapeProto> Leaves(const ShapeProto& shape);
 int64_t PhysicalDimension(const ShapeProto& shape, int64_t dimension);
 // UNIMPLEMENTED if the shape is no dense array.
 absl::StatusOr<CollectiveDescriptor::Array> PhysicalArray(const ShapeProto& shape);
+
+// The same array with its dimensions in this order in memory, outermost first; each dimension once.
+ShapeProto WithOrder(ShapeProto shape, absl::Span<const int64_t> major_to_minor);
 
 bool SameLayout(const ShapeProto& a, const ShapeProto& b);
 

@@ -60,7 +60,8 @@ class FfiCall {
   std::shared_ptr<State> state_;
 };
 
-// Called on the plugin's threads, by many devices at once. Must not block.
+// Called on the plugin's threads, by many devices at once. Must not wait for anything; a handler that computes finishes
+// its call before it returns.
 using FfiHandler = std::function<void(FfiCall)>;
 
 }  // namespace openpathways::pjrt

@@ -9,6 +9,7 @@
 #include "base/logging.h"
 #include "base/machine.h"
 #include "base/status.h"
+#include "numerics/handlers.h"
 #include "worker/launch.h"
 #include "worker/protocol.h"
 
@@ -105,6 +106,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const Options& options) {
   std::unique_ptr<Worker> worker(new Worker());
   ASSIGN_OR_RETURN(worker->plugin_, pjrt::Plugin::Load(options.plugin));
   RETURN_IF_ERROR(worker->plugin_->RegisterAsyncHandler("openpathways.collective", HandleCollective));
+  RETURN_IF_ERROR(numerics::RegisterHandlers(*worker->plugin_));
   worker->pool_ = std::make_unique<ThreadPool>("bulk", std::max(2, AvailableCpus()));
   ASSIGN_OR_RETURN(worker->transport_, transport::Transport::Create());
   auto accept = [worker = worker.get()](transport::ConnectionRef connection) {
