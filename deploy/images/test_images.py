@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import tomllib
 
 import pytest
 
@@ -25,6 +26,7 @@ from oci import Entry
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / 'deploy/images/build'
+DESCRIPTIONS = tomllib.loads((ROOT / 'deploy/images/images.toml').read_text())
 PROGRAMS = {'server': ['pathways_server'], 'proxy_server': ['pathways_proxy_server', 'pathways_compiler']}
 
 
@@ -221,6 +223,10 @@ def test_bill_of_materials(images, roots):
     for package in debian.owners('/' + str(path.relative_to(root)) for path in libraries):
       assert versions[package.name] == package.version
       assert (root / f'usr/share/doc/{package.name}/copyright').stat().st_size > 0
+    for package in debian.packages(DESCRIPTIONS[name].get('linked', ['base-files'])):
+      assert versions[package.name] == package.version
+      assert (root / f'usr/share/doc/{package.name}/copyright').stat().st_size > 0
+      assert f'Version: {package.version}' in (root / f'var/lib/dpkg/status.d/{package.name}').read_text()
     (plugin,) = (p for p in document['packages'] if p['name'] == 'lammps-jax-pjrt-cpu')
     pin = f'lammps-jax-pjrt-cpu=={plugin["versionInfo"]} --hash=sha256:{plugin["checksums"][0]["checksumValue"]}'
     assert pin in (ROOT / 'requirements/deps.txt').read_text()

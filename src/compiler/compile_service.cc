@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "compiler/compile_options.h"
+#include "compiler/plugin_errors.h"
 #include "compiler/text_dump.h"
 #include "hlo/collective_call.h"
 #include "hlo/cost_analysis.h"
@@ -128,7 +129,9 @@ absl::StatusOr<CompiledProgram> CompileService::Compile(absl::string_view progra
   ASSIGN_OR_RETURN(std::shared_ptr<pjrt::Client> client, ClientFor(size.num_replicas * size.num_partitions));
   RunningCompile running;
   ScopedCompile scope(&running);
-  ASSIGN_OR_RETURN(std::unique_ptr<pjrt::LoadedExecutable> executable, client->Compile(program, compile_options));
+  absl::StatusOr<std::unique_ptr<pjrt::LoadedExecutable>> executable_or = client->Compile(program, compile_options);
+  if (!executable_or.ok()) return ExplainCompileError(executable_or.status());
+  const std::unique_ptr<pjrt::LoadedExecutable> executable = *std::move(executable_or);
   CompiledProgram compiled;
   ASSIGN_OR_RETURN(compiled.program, Describe(*executable));
   // A plugin that counts for itself knows its devices best.
