@@ -96,6 +96,10 @@ def test_singular():
 @pytest.mark.parametrize('dtype', [jnp.bfloat16, np.float16])
 def test_narrow_floats(dtype):
   a = matrices(np.float32, 4, 4).astype(dtype)
+  if jax.__version_info__ >= (0, 12):
+    with pytest.raises(TypeError, match='does not accept dtype'):  # JAX's own decision
+      lax.linalg.lu(a)
+    return
   lu, _, permutation = jax.tree.map(np.asarray, lax.linalg.lu(a))
   assert lu.dtype == dtype
   np.testing.assert_allclose(restored(lu.astype(np.float32), permutation), a.astype(np.float32), rtol=.1, atol=.1)
