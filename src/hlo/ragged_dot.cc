@@ -108,8 +108,8 @@ absl::StatusOr<Parts> Read(const ComputationEditor& editor, const HloInstruction
       parts.left_contracted.size() != parts.right_contracted.size()) {
     return absl::InvalidArgumentError("its operands do not fit its dimensions");
   }
-  RETURN_IF_ERROR(CheckDims(Concatenated({parts.left_batch, parts.left_contracted, {parts.ragged}}),
-                            parts.left.dimensions_size()));
+  RETURN_IF_ERROR(
+      CheckDims(Concatenated({parts.left_batch, parts.left_contracted, {parts.ragged}}), parts.left.dimensions_size()));
   Dims right_dims = Concatenated({parts.right_batch, parts.right_contracted});
   if (parts.group.has_value()) right_dims.push_back(*parts.group);
   RETURN_IF_ERROR(CheckDims(right_dims, parts.right.dimensions_size()));

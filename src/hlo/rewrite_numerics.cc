@@ -29,9 +29,17 @@ bool IsCall(const HloInstructionProto& instruction, absl::string_view target) {
   return instruction.opcode() == "custom-call" && instruction.custom_call_target() == target;
 }
 
+// XLA's CPU compiler ends its process at one of 2-bit elements, unless it is part of a fusion.
+bool IsSubByteConcatenation(const HloInstructionProto& instruction) {
+  ShapeProto wide = instruction.shape();
+  WidenSubByte(wide);
+  return instruction.opcode() == "concatenate" && wide.element_type() != instruction.shape().element_type();
+}
+
 bool Concerns(const HloInstructionProto& instruction) {
-  return instruction.opcode() == kRaggedDotOpcode || IsCall(instruction, kLuDecomposition) ||
-         IsCall(instruction, kAllocateBuffer) || IsCall(instruction, kTpuKernel);
+  return IsSubByteConcatenation(instruction) || instruction.opcode() == kRaggedDotOpcode ||
+         IsCall(instruction, kLuDecomposition) || IsCall(instruction, kAllocateBuffer) ||
+         IsCall(instruction, kTpuKernel);
 }
 
 // Where in the user's program an instruction comes from, as JAX says it: "jit(f)/my_kernel/pallas_call".
@@ -125,6 +133,23 @@ absl::Status RewriteAllocation(ComputationEditor& editor, HloInstructionProto in
   return absl::OkStatus();
 }
 
+absl::Status RewriteConcatenation(ComputationEditor& editor, HloInstructionProto instruction) {
+  const ShapeProto original = instruction.shape();
+  const int64_t original_id = instruction.id();
+  for (int i = 0; i < instruction.operand_ids_size(); ++i) {
+    ASSIGN_OR_RETURN(const ShapeProto shape, editor.ShapeOf(instruction.operand_ids(i)));
+    ShapeProto wide = shape;
+    WidenSubByte(wide);
+    instruction.set_operand_ids(i, editor.ConvertTo(instruction.operand_ids(i), shape, wide));
+  }
+  WidenSubByte(*instruction.mutable_shape());
+  instruction.set_id(editor.NewId());
+  const HloInstructionProto wide = instruction;
+  editor.Append(std::move(instruction));
+  editor.AppendConverted(wide, original_id, original);
+  return absl::OkStatus();
+}
+
 absl::Status Rewrite(ComputationEditor& editor, HloInstructionProto instruction) {
   if (IsCall(instruction, kTpuKernel)) return RefuseKernel(instruction);
   const std::string what = absl::StrCat(instruction.opcode(), " ", Origin(instruction));
@@ -134,6 +159,9 @@ absl::Status Rewrite(ComputationEditor& editor, HloInstructionProto instruction)
   if (IsCall(instruction, kLuDecomposition)) {
     return AnnotateStatus(RewriteLu(editor, std::move(instruction)), what);
   }
+  if (IsSubByteConcatenation(instruction)) {
+    return AnnotateStatus(RewriteConcatenation(editor, std::move(instruction)), what);
+  }
   return AnnotateStatus(RewriteAllocation(editor, std::move(instruction)), what);
 }
 
@@ -142,7 +170,8 @@ absl::Status Rewrite(ComputationEditor& editor, HloInstructionProto instruction)
 absl::StatusOr<bool> RewriteNumerics(HloModuleProto& module) {
   bool changed = false;
   for (HloComputationProto& computation : *module.mutable_computations()) {
-    if (!absl::c_any_of(computation.instructions(), Concerns)) continue;
+    // What stands in a fusion has been found good for it.
+    if (computation.is_fusion_computation() || !absl::c_any_of(computation.instructions(), Concerns)) continue;
     ComputationEditor editor(computation);
     RETURN_IF_ERROR(editor.ForEach([&](HloInstructionProto instruction) -> absl::Status {
       if (Concerns(instruction)) return Rewrite(editor, std::move(instruction));

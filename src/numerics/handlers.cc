@@ -31,9 +31,8 @@ int64_t Product(absl::Span<const int64_t> dims) {
 absl::Status Check(const FfiBuffer& buffer, int element_type, int64_t elements, absl::string_view what) {
   if (buffer.element_type == element_type && Product(buffer.dimensions) == elements) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(what, " should have ", elements, " elements of ",
-                                          pjrt::ElementTypeName(element_type), ", but has ",
-                                          Product(buffer.dimensions), " of ",
-                                          pjrt::ElementTypeName(buffer.element_type)));
+                                          pjrt::ElementTypeName(element_type), ", but has ", Product(buffer.dimensions),
+                                          " of ", pjrt::ElementTypeName(buffer.element_type)));
 }
 
 template <typename T>

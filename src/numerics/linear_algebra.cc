@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 
-#define OPENPATHWAYS_DECLARE(prefix, T)                                                                            \
-  void prefix##getrf_(const int* m, const int* n, T* a, const int* lda, int* pivots, int* info);                   \
-  void prefix##gemm_(const char* transpose_a, const char* transpose_b, const int* m, const int* n, const int* k,   \
-                     const T* alpha, const T* a, const int* lda, const T* b, const int* ldb, const T* beta, T* c,  \
+#define OPENPATHWAYS_DECLARE(prefix, T)                                                                           \
+  void prefix##getrf_(const int* m, const int* n, T* a, const int* lda, int* pivots, int* info);                  \
+  void prefix##gemm_(const char* transpose_a, const char* transpose_b, const int* m, const int* n, const int* k,  \
+                     const T* alpha, const T* a, const int* lda, const T* b, const int* ldb, const T* beta, T* c, \
                      const int* ldc, size_t transpose_a_length, size_t transpose_b_length)
 
 extern "C" {
@@ -62,8 +62,8 @@ void AddProduct(bool transpose_a, bool transpose_b, int m, int n, int k, const T
                     1, 1);
 }
 
-#define OPENPATHWAYS_INSTANTIATE(T)                         \
-  template void FactorizeLu<T>(int, int, T*, int*);         \
+#define OPENPATHWAYS_INSTANTIATE(T)                 \
+  template void FactorizeLu<T>(int, int, T*, int*); \
   template void AddProduct<T>(bool, bool, int, int, int, const T*, int, const T*, int, T*, int)
 
 OPENPATHWAYS_INSTANTIATE(float);

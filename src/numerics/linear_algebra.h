@@ -7,8 +7,8 @@
 
 namespace openpathways::numerics {
 
-// getrf: P L U = A of an m x n matrix, in place. Writes min(m, n) pivots, counted from 1. A singular matrix is no error:
-// U then has a zero on its diagonal.
+// getrf: P L U = A of an m x n matrix, in place. Writes min(m, n) pivots, counted from 1. A singular matrix is no
+// error: U then has a zero on its diagonal.
 template <typename T>
 void FactorizeLu(int m, int n, T* a, int* pivots);
 

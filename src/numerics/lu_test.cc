@@ -119,7 +119,8 @@ TEST(LuTest, TooBigForLapackIsAnError) {
 // Some builds of BLAS are not made for this.
 TEST(LuTest, ManyThreadsAtOnce) {
   constexpr int kSize = 150, kSmall = 40;
-  const std::vector<double> big = RandomMatrices<double>(kSize * kSize), small = RandomMatrices<double>(kSmall * kSmall);
+  const std::vector<double> big = RandomMatrices<double>(kSize * kSize),
+                            small = RandomMatrices<double>(kSmall * kSmall);
   const Decomposition<double> expected_big = Decompose<double>(1, kSize, kSize, big);
   const Decomposition<double> expected_small = Decompose<double>(1, kSmall, kSmall, small);
   std::vector<int> wrong(16, 0);

@@ -70,8 +70,7 @@ void ExpectRight(const RaggedDot& dot, const std::vector<int64_t>& sizes) {
 
 template <typename T>
 class RaggedDotTest : public ::testing::Test {};
-using Types =
-    ::testing::Types<float, double, std::complex<float>, std::complex<double>, uint32_t, uint64_t>;
+using Types = ::testing::Types<float, double, std::complex<float>, std::complex<double>, uint32_t, uint64_t>;
 TYPED_TEST_SUITE(RaggedDotTest, Types);
 
 TYPED_TEST(RaggedDotTest, SizesForAll) {

@@ -116,6 +116,14 @@ def test_uninitialized_memory(devices):
     np.testing.assert_array_equal(filled.astype(np.float32), np.ones((3, 4)))
 
 
+@pytest.mark.parametrize('dtype', ['int2', 'uint2', 'int4', 'float4_e2m1fn'])
+def test_exchange_of_elements_below_a_byte(devices, dtype):
+  mesh = spmd.mesh_of(devices, (16,), ('x',))
+  x = (np.arange(16 * 16 * 2) % 2).reshape(16, 16, 2).astype(jnp.dtype(dtype))
+  got = spmd.run(lambda x: lax.all_to_all(x, 'x', 0, 0), mesh, x)
+  np.testing.assert_array_equal(got.astype(np.float32), x.swapaxes(0, 1).astype(np.float32))
+
+
 # --- Memory of the host -------------------------------------------------------------------------------------------------
 
 HOST = 'pinned_host'
