@@ -75,7 +75,7 @@ class CompilerProcess {
     pending.header = request.SerializeAsString();
     pending.payload = std::move(payload);
     pending.callback = std::move(callback);
-    if (connection_ != nullptr) SendTo(pending);
+    SendWaiting();
   }
 
  private:
@@ -83,14 +83,28 @@ class CompilerProcess {
     std::string header;
     transport::Buffer payload;
     Callback callback;
-    bool sent = false;  // to the process that runs now
+    bool sent = false;     // to the process that runs now
+    bool suspect = false;  // one of several that an earlier process was busy with when it ended
   };
 
   static absl::Status Stopped() { return absl::CancelledError("the compiler was stopped"); }
 
-  // The transport neither blocks nor calls back in Send, so this is harmless under the lock and keeps the order simple.
+  // Suspects go one by one, before all others: the one that ends the process when it is alone has done it. The
+  // transport neither blocks nor calls back in Send, so this is harmless under the lock and keeps the order simple.
+  void SendWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (connection_ == nullptr) return;
+    for (auto& [number, pending] : pending_) {
+      if (!pending.suspect) continue;
+      if (!pending.sent) SendTo(pending);
+      return;
+    }
+    for (auto& [number, pending] : pending_) {
+      if (!pending.sent) SendTo(pending);
+    }
+  }
+
   void SendTo(Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    connection_->Send(pending.header, std::move(pending.payload));
+    connection_->Send(pending.header, pending.payload);  // kept: it may have to be sent again
     pending.sent = true;
   }
 
@@ -125,7 +139,7 @@ class CompilerProcess {
       pid_ = child.pid;
       if (stopping_) kill(pid_, SIGKILL);
       connection_ = connection;
-      for (auto& [number, pending] : pending_) SendTo(pending);
+      SendWaiting();
     }
     AwaitChild(child.pid);
     // What it had still to say comes before the end of the stream.
@@ -135,26 +149,34 @@ class CompilerProcess {
   }
 
   void OnProcessEnded(pid_t pid) {
-    std::vector<Callback> failed;
+    std::vector<uint64_t> running;
+    Callback failed;
     bool expected;
     {
       absl::MutexLock lock(&mu_);
       pid_ = 0;
       connection_ = nullptr;
       expected = stopping_;
-      for (auto it = pending_.begin(); it != pending_.end();) {
-        auto entry = it++;
-        if (!entry->second.sent) continue;
-        failed.push_back(std::move(entry->second.callback));
-        pending_.erase(entry);
+      for (auto& [number, pending] : pending_) {
+        if (std::exchange(pending.sent, false)) running.push_back(number);
+      }
+      if (running.size() == 1) {
+        failed = std::move(pending_[running[0]].callback);
+        pending_.erase(running[0]);
+      }
+      for (uint64_t number : running) {
+        if (running.size() > 1) pending_[number].suspect = true;
       }
     }
     const std::string how = ReapChild(pid);
-    if (!expected) spdlog::error("the compiler process has ended with {}; it is started again when needed", how);
-    for (Callback& callback : failed) {
-      callback(absl::AbortedError(absl::StrCat("the compiler process ended with ", how, " while it was compiling")),
-               transport::Buffer());
+    if (!expected) {
+      spdlog::error("the compiler process has ended with {} while it was busy with {} programs{}", how, running.size(),
+                    running.size() > 1 ? "; they are compiled one by one, to find the one that it cannot bear" : "");
     }
+    if (failed == nullptr) return;
+    failed(absl::AbortedError(
+               absl::StrCat("the compiler process ended with ", how, " while it was compiling this program")),
+           transport::Buffer());
   }
 
   void OnMessage(transport::Message message) {
@@ -170,6 +192,7 @@ class CompilerProcess {
       if (it == pending_.end()) return;
       callback = std::move(it->second.callback);
       pending_.erase(it);
+      SendWaiting();
     }
     absl::Status status = StatusFromProto(response.status());
     if (!status.ok()) return callback(status, transport::Buffer());

@@ -39,9 +39,10 @@ class Compiler {
     std::string cache_directory = "";
     int64_t cache_directory_bytes = int64_t{10} << 30;
   };
-  // Starts the child. When it has died it is started again for the next request; compiles that were running fail with
-  // an ABORTED error that says how it ended, which is also what one gets if the plugin cannot be opened. Without the
-  // binary each compile fails with NOT_FOUND.
+  // Starts the child. When it has died it is started again for the next request. The program that it was compiling fails
+  // with an ABORTED error that says how it ended, which is also what one gets if the plugin cannot be opened; if there
+  // were several, they are compiled again one after the other, and only those fail that end it again. Without the binary
+  // each compile fails with NOT_FOUND.
   static absl::StatusOr<std::unique_ptr<Compiler>> Create(Options options);
 
   // `compile_options`: serialized xla.CompileOptionsProto; device ids in it are ignored, so that the same program for

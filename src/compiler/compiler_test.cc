@@ -98,7 +98,7 @@ std::string LongProgram(int number) {
   std::string text = absl::StrCat("module @long_", number, R"( {
   func.func public @main(%x0: tensor<8xf32>) -> tensor<8xf32> {
 )");
-  constexpr int kSines = 1500;
+  constexpr int kSines = 300;
   for (int i = 0; i < kSines; ++i) {
     absl::StrAppend(&text, "    %y", i, " = stablehlo.sine %x", i, " : tensor<8xf32>\n    %x", i + 1,
                     " = stablehlo.add %y", i, ", %x0 : tensor<8xf32>\n");
@@ -120,6 +120,19 @@ TEST(CompilerTest, ShortCompilesDoNotWaitForLongOnes) {
   EXPECT_TRUE(compiler->Compile(Program(4), options).Await().ok());
   EXPECT_LT(finished, 4);
   for (auto& compiled : long_ones) EXPECT_TRUE(compiled.Await().ok()) << compiled.Await().status();
+}
+
+TEST(CompilerTest, OnlyTheProgramThatEndsTheProcessFails) {
+  auto compiler = NewCompiler();
+  const std::string options = OneDevice().SerializeAsString();
+  ASSERT_TRUE(compiler->Compile(Program(4), options).Await().ok());
+  const int first = compiler->child_pid();
+  kill(first, SIGSTOP);  // so that all are under way when it dies
+  std::vector<Future<CompiledProgramRef>> compiled;
+  for (int size = 5; size < 8; ++size) compiled.push_back(compiler->Compile(Program(size), options));
+  kill(first, SIGKILL);
+  for (auto& program : compiled) EXPECT_TRUE(program.Await().ok()) << program.Await().status();
+  EXPECT_NE(compiler->child_pid(), first);
 }
 
 class PersistentCacheTest : public testing::Test {

@@ -117,7 +117,12 @@ std::optional<StoredProgram> ProgramDirectory::Read(const std::string& key) {
   const std::string path = FileOf(key);
   const File file(path, O_RDONLY);
   if (!file.ok()) {
-    if (errno != ENOENT) spdlog::warn("compile cache: {} cannot be opened: {}", path, std::strerror(errno));
+    const int error = errno;
+    const bool missing = error == ENOENT || error == ENOTDIR;
+    static std::atomic<bool> warned{false};
+    if (!missing && !warned.exchange(true)) {
+      spdlog::warn("compile cache: {} and maybe others cannot be opened: {}", path, std::strerror(error));
+    }
     return std::nullopt;
   }
   const absl::StatusOr<std::string> bytes = ReadAll(file.descriptor());
