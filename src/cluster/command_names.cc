@@ -10,6 +10,17 @@ void ForEachUsedName(const worker::Command& command, absl::FunctionRef<void(uint
     case worker::Command::kSendBuffers:
       for (const auto& send : command.send_buffers().sends()) use(send.source());
       break;
+    case worker::Command::kMoveBoxes:
+      for (const auto& send : command.move_boxes().sends()) use(send.source());
+      for (const auto& composition : command.move_boxes().compositions()) {
+        for (const auto& piece : composition.pieces()) {
+          if (piece.source() != 0) use(piece.source());
+        }
+      }
+      break;
+    case worker::Command::kBitcastBuffers:
+      for (const auto& bitcast : command.bitcast_buffers().bitcasts()) use(bitcast.source());
+      break;
     case worker::Command::kDeleteBuffers:
       for (uint64_t buffer : command.delete_buffers().buffers()) use(buffer);
       break;
@@ -42,6 +53,14 @@ void ForEachMadeName(const worker::Command& command, int64_t num_result_buffers,
       break;
     case worker::Command::kReceiveBuffers:
       for (const auto& receive : command.receive_buffers().receives()) make(receive.target().buffer());
+      break;
+    case worker::Command::kMoveBoxes:
+      for (const auto& composition : command.move_boxes().compositions()) {
+        for (const auto& target : composition.targets()) make(target.buffer());
+      }
+      break;
+    case worker::Command::kBitcastBuffers:
+      for (const auto& bitcast : command.bitcast_buffers().bitcasts()) make(bitcast.target().buffer());
       break;
     case worker::Command::kMakeErrorBuffers:
       for (uint64_t buffer : command.make_error_buffers().buffers()) make(buffer);

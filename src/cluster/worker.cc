@@ -311,7 +311,7 @@ void Worker::OnReply(const worker::Reply& reply, transport::Buffer payload) {
   }
   if (!on_reply) return spdlog::warn("{} answered request {}, which nobody waits for", name(), reply.request());
   if (!status.ok()) return on_reply(std::move(status));
-  on_reply(Reply{.size = reply.size(), .data = std::move(payload)});
+  on_reply(Reply{.size = reply.size(), .data = std::move(payload), .device_nanos = reply.device_nanos()});
 }
 
 void Worker::OnReadData(const worker::ReadData& data, transport::Buffer payload) {

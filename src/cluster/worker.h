@@ -32,8 +32,9 @@ namespace openpathways::cluster {
 
 // Answer to a request.
 struct Reply {
-  int64_t size = 0;        // ReadBuffer
-  transport::Buffer data;  // ReadBuffer: inline data
+  int64_t size = 0;          // ReadBuffer
+  transport::Buffer data;    // ReadBuffer: inline data
+  int64_t device_nanos = 0;  // Execute
 };
 using ReplyCallback = absl::AnyInvocable<void(absl::StatusOr<Reply>)>;
 

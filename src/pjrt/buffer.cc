@@ -52,15 +52,36 @@ Future<> BufferImpl::ToHost(void* dst, size_t size) const {
   return status.ok() ? client_->api().ToFuture(args.event) : Future<>(status);
 }
 
-bool BufferImpl::IsDenseRowMajor() const {
+absl::StatusOr<std::vector<int64_t>> BufferImpl::MinorToMajor() const {
   auto args = MakeArgs<PJRT_Buffer_GetMemoryLayout_Args>();
   args.buffer = c_;
-  if (!client_->api().ToStatus(client_->api()->PJRT_Buffer_GetMemoryLayout(&args)).ok()) return false;
-  if (args.layout.type != PJRT_Buffer_MemoryLayout_Type_Tiled) return false;
+  RETURN_IF_ERROR(client_->api().ToStatus(client_->api()->PJRT_Buffer_GetMemoryLayout(&args)));
   const PJRT_Buffer_MemoryLayout_Tiled& tiled = args.layout.tiled;
-  if (tiled.num_tiles != 0 || tiled.minor_to_major_size != dimensions().size()) return false;
-  for (size_t i = 0; i < tiled.minor_to_major_size; ++i) {
-    if (tiled.minor_to_major[i] != static_cast<int64_t>(tiled.minor_to_major_size - 1 - i)) return false;
+  if (args.layout.type != PJRT_Buffer_MemoryLayout_Type_Tiled || tiled.num_tiles != 0) {
+    return absl::UnimplementedError("the device layout is no order of dimensions");
+  }
+  return std::vector<int64_t>(tiled.minor_to_major, tiled.minor_to_major + tiled.minor_to_major_size);
+}
+
+absl::StatusOr<size_t> BufferImpl::OnDeviceSize() const {
+  auto args = MakeArgs<PJRT_Buffer_OnDeviceSizeInBytes_Args>();
+  args.buffer = c_;
+  RETURN_IF_ERROR(client_->api().ToStatus(client_->api()->PJRT_Buffer_OnDeviceSizeInBytes(&args)));
+  return args.on_device_size_in_bytes;
+}
+
+absl::StatusOr<void*> BufferImpl::Address() const {
+  auto args = MakeArgs<PJRT_Buffer_UnsafePointer_Args>();
+  args.buffer = c_;
+  RETURN_IF_ERROR(client_->api().ToStatus(client_->api()->PJRT_Buffer_UnsafePointer(&args)));
+  return reinterpret_cast<void*>(args.buffer_pointer);
+}
+
+bool BufferImpl::IsDenseRowMajor() const {
+  const absl::StatusOr<std::vector<int64_t>> order = MinorToMajor();
+  if (!order.ok() || order->size() != dimensions().size()) return false;
+  for (size_t i = 0; i < order->size(); ++i) {
+    if ((*order)[i] != static_cast<int64_t>(order->size() - 1 - i)) return false;
   }
   return true;
 }
@@ -71,10 +92,9 @@ std::optional<absl::Span<const std::byte>> BufferImpl::HostView() const {
   if (!client_->is_cpu() || !bits.ok() || *bits % 8 != 0 || !size.ok() || !IsDenseRowMajor()) return std::nullopt;
   Future<> ready = Ready();
   if (!ready.IsReady() || !ready.Await().ok()) return std::nullopt;
-  auto args = MakeArgs<PJRT_Buffer_UnsafePointer_Args>();
-  args.buffer = c_;
-  if (!client_->api().ToStatus(client_->api()->PJRT_Buffer_UnsafePointer(&args)).ok()) return std::nullopt;
-  return absl::MakeConstSpan(reinterpret_cast<const std::byte*>(args.buffer_pointer), *size);
+  absl::StatusOr<void*> address = Address();
+  if (!address.ok()) return std::nullopt;
+  return absl::MakeConstSpan(static_cast<const std::byte*>(*address), *size);
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> BufferImpl::CopyTo(Memory* memory) const {

@@ -217,6 +217,45 @@ absl::StatusOr<std::unique_ptr<Buffer>> ClientImpl::StartTransfer(const HostBuff
   return std::make_unique<BufferImpl>(self(), c_args.buffer, std::move(shape), args.device, memory);
 }
 
+absl::StatusOr<std::unique_ptr<Buffer>> ClientImpl::ViewAs(std::shared_ptr<const Buffer> source,
+                                                           ElementType element_type, std::vector<int64_t> dimensions,
+                                                           std::vector<int64_t> minor_to_major) {
+  const auto& from = static_cast<const BufferImpl&>(*source);
+  if (minor_to_major.empty()) {
+    minor_to_major.resize(dimensions.size());
+    std::iota(minor_to_major.rbegin(), minor_to_major.rend(), 0);
+  }
+  auto layout = MakeArgs<PJRT_Buffer_MemoryLayout>();
+  layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
+  layout.tiled = MakeArgs<PJRT_Buffer_MemoryLayout_Tiled>();
+  layout.tiled.minor_to_major = minor_to_major.data();
+  layout.tiled.minor_to_major_size = minor_to_major.size();
+  auto args = MakeArgs<PJRT_Client_CreateViewOfDeviceBuffer_Args>();
+  args.client = c_;
+  args.dims = dimensions.data();
+  args.num_dims = dimensions.size();
+  ASSIGN_OR_RETURN(args.element_type, ToPjrtType(element_type));
+  ASSIGN_OR_RETURN(const size_t needed, DenseDeviceSize(element_type, dimensions));
+  ASSIGN_OR_RETURN(const size_t size, from.OnDeviceSize());
+  if (size != needed) {
+    return absl::InvalidArgumentError(absl::StrCat("device memory of ", size, " bytes is no array of ",
+                                                   ElementTypeName(element_type), " that takes ", needed));
+  }
+  ASSIGN_OR_RETURN(args.device_buffer_ptr, from.Address());
+  args.layout = &layout;
+  args.device = static_cast<DeviceImpl*>(from.device())->c();
+  args.memory = static_cast<MemoryImpl*>(from.memory())->c();
+  Device* const device = from.device();
+  Memory* const memory = from.memory();
+  auto kept = std::make_unique<std::shared_ptr<const Buffer>>(std::move(source));
+  args.on_delete_callback_arg = kept.get();
+  args.on_delete_callback = [](void*, void* kept) { delete static_cast<std::shared_ptr<const Buffer>*>(kept); };
+  RETURN_IF_ERROR(api().ToStatus(api()->PJRT_Client_CreateViewOfDeviceBuffer(&args)));
+  kept.release();  // the callback deletes it
+  auto shape = std::make_shared<ArrayShape>(ArrayShape{element_type, std::move(dimensions)});
+  return std::make_unique<BufferImpl>(self(), args.buffer, std::move(shape), device, memory);
+}
+
 absl::StatusOr<std::unique_ptr<LoadedExecutable>> ClientImpl::Compile(absl::string_view program,
                                                                       absl::string_view compile_options) {
   static constexpr absl::string_view kFormat = "mlir";

@@ -76,6 +76,9 @@ class ClientImpl : public Client {
   const std::string& platform_version() const override { return platform_version_; }
   const std::vector<Device*>& local_devices() const override { return local_devices_; }
   absl::StatusOr<std::unique_ptr<Buffer>> BufferFromHost(HostBufferArgs args) override;
+  absl::StatusOr<std::unique_ptr<Buffer>> ViewAs(std::shared_ptr<const Buffer> source, ElementType element_type,
+                                                 std::vector<int64_t> dimensions,
+                                                 std::vector<int64_t> minor_to_major) override;
   absl::StatusOr<std::unique_ptr<LoadedExecutable>> Compile(absl::string_view program,
                                                             absl::string_view compile_options) override;
   absl::StatusOr<std::unique_ptr<LoadedExecutable>> DeserializeAndLoad(absl::string_view serialized,
@@ -128,6 +131,8 @@ class BufferImpl : public Buffer {
   const std::vector<int64_t>& dimensions() const override { return shape_->dimensions; }
   Device* device() const override { return device_; }
   Memory* memory() const override { return memory_; }
+  absl::StatusOr<std::vector<int64_t>> MinorToMajor() const override;
+  absl::StatusOr<size_t> OnDeviceSize() const override;
   Future<> Ready() const override;
   absl::StatusOr<size_t> HostSize() const override;
   Future<> ToHost(void* dst, size_t size) const override;
@@ -137,6 +142,8 @@ class BufferImpl : public Buffer {
   bool IsDeleted() const override;
 
   PJRT_Buffer* c() const { return c_; }
+  // The device memory. The data may not be there yet.
+  absl::StatusOr<void*> Address() const;
 
  private:
   bool IsDenseRowMajor() const;

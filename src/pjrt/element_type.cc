@@ -9,11 +9,15 @@ namespace openpathways::pjrt {
 namespace {
 
 struct TypeRow {
-  ElementType type;  // xla.PrimitiveType
-  PJRT_Buffer_Type pjrt_type;
+  ElementType type;            // xla.PrimitiveType
+  PJRT_Buffer_Type pjrt_type;  // INVALID: PJRT has none
   const char* name;
   int bits;
 };
+
+// What newer headers than ours call S1 and U1. A plugin that does not know them says so.
+constexpr auto kPjrtS1 = static_cast<PJRT_Buffer_Type>(PJRT_Buffer_Type_F4E2M1FN + 1);
+constexpr auto kPjrtU1 = static_cast<PJRT_Buffer_Type>(PJRT_Buffer_Type_F4E2M1FN + 2);
 
 constexpr TypeRow kTypes[] = {
     {1, PJRT_Buffer_Type_PRED, "pred", 8},
@@ -43,8 +47,12 @@ constexpr TypeRow kTypes[] = {
     {27, PJRT_Buffer_Type_U2, "u2", 2},
     {28, PJRT_Buffer_Type_F8E4M3, "f8e4m3", 8},
     {29, PJRT_Buffer_Type_F8E3M4, "f8e3m4", 8},
+    {30, kPjrtS1, "s1", 1},
+    {31, kPjrtU1, "u1", 1},
     {32, PJRT_Buffer_Type_F4E2M1FN, "f4e2m1fn", 4},
     {33, PJRT_Buffer_Type_F8E8M0FNU, "f8e8m0fnu", 8},
+    {35, PJRT_Buffer_Type_INVALID, "f6e3m2fn", 6},
+    {36, PJRT_Buffer_Type_INVALID, "f6e2m3fn", 6},
 };
 
 const TypeRow* FindType(ElementType type) {
@@ -61,6 +69,11 @@ absl::StatusOr<int> ElementBits(ElementType type) {
   if (row == nullptr)
     return absl::InvalidArgumentError(absl::StrCat("no array element type: xla.PrimitiveType ", type));
   return row->bits;
+}
+
+bool HasBuffers(ElementType type) {
+  const TypeRow* row = FindType(type);
+  return row != nullptr && row->pjrt_type != PJRT_Buffer_Type_INVALID;
 }
 
 std::string ElementTypeName(ElementType type) {
@@ -80,9 +93,17 @@ absl::StatusOr<size_t> DenseHostSize(ElementType type, absl::Span<const int64_t>
   return size;
 }
 
+absl::StatusOr<size_t> DenseDeviceSize(ElementType type, absl::Span<const int64_t> dimensions) {
+  ASSIGN_OR_RETURN(const int bits, ElementBits(type));
+  ASSIGN_OR_RETURN(const size_t host_size, DenseHostSize(type, dimensions));
+  if (bits % 8 == 0) return host_size;
+  const size_t per_byte = 8 / bits;
+  return (host_size + per_byte - 1) / per_byte;
+}
+
 absl::StatusOr<PJRT_Buffer_Type> ToPjrtType(ElementType type) {
   const TypeRow* row = FindType(type);
-  if (row == nullptr) {
+  if (row == nullptr || row->pjrt_type == PJRT_Buffer_Type_INVALID) {
     return absl::InvalidArgumentError(absl::StrCat("PJRT has no buffers of xla.PrimitiveType ", type));
   }
   return row->pjrt_type;
@@ -90,7 +111,7 @@ absl::StatusOr<PJRT_Buffer_Type> ToPjrtType(ElementType type) {
 
 absl::StatusOr<ElementType> FromPjrtType(PJRT_Buffer_Type type) {
   for (const TypeRow& row : kTypes) {
-    if (row.pjrt_type == type) return row.type;
+    if (row.pjrt_type == type && type != PJRT_Buffer_Type_INVALID) return row.type;
   }
   return absl::UnimplementedError(
       absl::StrCat("unknown PJRT_Buffer_Type ", static_cast<int>(type), " from the plugin"));

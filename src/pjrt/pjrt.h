@@ -84,6 +84,9 @@ class Buffer {  // frees the device memory when destroyed, after work that uses 
   virtual const std::vector<int64_t>& dimensions() const = 0;
   virtual Device* device() const = 0;
   virtual Memory* memory() const = 0;
+  // How the array lies on the device. UNIMPLEMENTED if that is not told by an order of dimensions (tiles, strides).
+  virtual absl::StatusOr<std::vector<int64_t>> MinorToMajor() const = 0;
+  virtual absl::StatusOr<size_t> OnDeviceSize() const = 0;  // in bytes
   // Resolves when the data is there, or to the error of whatever should have produced it.
   virtual Future<> Ready() const = 0;
   // Bytes of dense row-major host data (sub-byte types: one byte an element).
@@ -172,6 +175,13 @@ class Client : public std::enable_shared_from_this<Client> {
 
   virtual absl::StatusOr<std::unique_ptr<Buffer>> BufferFromHost(HostBufferArgs args) = 0;
   // An uninitialized-then-failed buffer cannot be made through every plugin: errors are kept by the caller instead.
+
+  // A buffer on the device memory of another one, which is kept for as long: the same bytes as another type, shape or
+  // layout (empty `minor_to_major`: row-major). The source must be ready, and neither of the two may be donated.
+  // INVALID_ARGUMENT if the sizes on the device differ.
+  virtual absl::StatusOr<std::unique_ptr<Buffer>> ViewAs(std::shared_ptr<const Buffer> source, ElementType element_type,
+                                                         std::vector<int64_t> dimensions,
+                                                         std::vector<int64_t> minor_to_major) = 0;
 
   // `program` is MLIR (StableHLO portable artifact); `compile_options` a serialized xla.CompileOptionsProto.
   virtual absl::StatusOr<std::unique_ptr<LoadedExecutable>> Compile(absl::string_view program,

@@ -82,6 +82,10 @@ absl::Status SimulatedSession::Dispatch(const Command& command, int64_t payload_
       return Do(command.send_buffers());
     case Command::kReceiveBuffers:
       return Do(command.receive_buffers());
+    case Command::kMoveBoxes:
+      return Do(command.move_boxes());
+    case Command::kBitcastBuffers:
+      return Do(command.bitcast_buffers());
     case Command::kMakeErrorBuffers:
       return Do(command.make_error_buffers());
     case Command::kDeleteBuffers:
@@ -128,7 +132,7 @@ absl::Status SimulatedSession::Do(const worker::BeginHostTransfer& command) {
     RETURN_IF_ERROR(Make(target.buffer(), absl::Now()));
     transfer.targets.push_back(target.buffer());
   }
-  if (transfer.missing > 0) transfers_[command.transfer()] = std::move(transfer);
+  if (transfer.missing != 0) transfers_[command.transfer()] = std::move(transfer);
   return absl::OkStatus();
 }
 
@@ -137,8 +141,9 @@ absl::Status SimulatedSession::Do(const worker::HostTransferData& command, int64
   if (transfer == transfers_.end()) {
     return absl::NotFoundError(absl::StrCat("data of transfer ", command.transfer(), ", which is not under way"));
   }
-  transfer->second.missing -= payload_size;
-  if (transfer->second.missing <= 0) transfers_.erase(transfer);
+  const bool sized = transfer->second.missing >= 0;
+  if (sized) transfer->second.missing -= payload_size;
+  if (sized ? transfer->second.missing <= 0 : command.last()) transfers_.erase(transfer);
   return absl::OkStatus();
 }
 
@@ -166,6 +171,25 @@ absl::Status SimulatedSession::Do(const worker::SendBuffers& command) {
       spdlog::warn("a transfer of a buffer that has failed is simulated as one that works: {}",
                    source.status().ToString());
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SimulatedSession::Do(const worker::MoveBoxes& command) {
+  for (const auto& composition : command.compositions()) {
+    Buffer made = absl::Now();
+    for (const auto& piece : composition.pieces()) {
+      if (piece.source() == 0) continue;
+      if (Buffer source = Find(piece.source()); !source.ok()) made = source.status();
+    }
+    for (const auto& target : composition.targets()) RETURN_IF_ERROR(Make(target.buffer(), made));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SimulatedSession::Do(const worker::BitcastBuffers& command) {
+  for (const auto& bitcast : command.bitcasts()) {
+    RETURN_IF_ERROR(Make(bitcast.target().buffer(), Find(bitcast.source())));
   }
   return absl::OkStatus();
 }

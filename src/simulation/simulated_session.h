@@ -63,6 +63,8 @@ class SimulatedSession {
   absl::Status Do(const worker::CopyBuffers& command);
   absl::Status Do(const worker::SendBuffers& command);
   absl::Status Do(const worker::ReceiveBuffers& command);
+  absl::Status Do(const worker::MoveBoxes& command);
+  absl::Status Do(const worker::BitcastBuffers& command);
   absl::Status Do(const worker::MakeErrorBuffers& command);
   absl::Status Do(const worker::DeleteBuffers& command);
   absl::Status Do(const worker::LoadExecutable& command);

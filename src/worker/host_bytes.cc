@@ -50,6 +50,9 @@ Future<HostBytes> GetHostBytes(PinRef pin, transport::Arena* arena) {
   const Future<ValueRef> value = pin->buffer()->value();
   value.OnReady([pin = std::move(pin), arena, promise](const absl::StatusOr<ValueRef>& value) {
     if (!value.ok()) return promise->Set(value.status());
+    if (const auto& host = (*value)->host; host.has_value()) {
+      return promise->Set(HostBytes{host->bytes, host->in_arena});
+    }
     auto held = std::make_shared<Held>(Held{pin, *value});
     (*value)->buffer->Ready().OnReady([held, arena, promise](const absl::Status& ready) {
       if (!ready.ok()) return promise->Set(ready);

@@ -50,7 +50,8 @@ void Launch::Run(const ProgramPart& part) {
   }
   BindResults(part, std::move(result->outputs));
   for (const Future<>& device_done : result->done) {
-    device_done.OnReady([self = shared_from_this()](const absl::Status& status) {
+    device_done.OnReady([self = shared_from_this(), start](const absl::Status& status) {
+      self->NoteDuration(SteadyNanos() - start);
       if (!status.ok()) self->Fail(status);
       self->DevicesDone(1);
     });
@@ -111,6 +112,9 @@ absl::StatusOr<std::vector<ValueRef>> Launch::ArgumentValues(const ProgramPart& 
       if (!value.IsReady()) return absl::InternalError("an argument was made on another device than its user's");
       RETURN_IF_ERROR(value.Await().status());
       values.push_back(*value.Await());
+      if (values.back()->buffer == nullptr) {
+        return absl::InvalidArgumentError("programs take no arrays of strings and of types that the devices lack");
+      }
     }
   }
   return values;
@@ -184,11 +188,17 @@ void Launch::Fail(const absl::Status& status) {
   engine_->Abort(engine_launch_, status);
 }
 
+void Launch::NoteDuration(int64_t nanos) {
+  int64_t longest = longest_nanos_.load(std::memory_order_relaxed);
+  while (nanos > longest && !longest_nanos_.compare_exchange_weak(longest, nanos, std::memory_order_relaxed)) {
+  }
+}
+
 void Launch::DevicesDone(int count) {
   if (unfinished_.fetch_sub(count, std::memory_order_acq_rel) != count) return;
   engine_launch_.reset();
   request_.program->AddDuration((ran_nanos_.load() - waited_nanos_.load()) / static_cast<int64_t>(num_devices_));
-  if (request_.on_done) request_.on_done(first_error());
+  if (request_.on_done) request_.on_done(first_error(), longest_nanos_.load());
   done_();
 }
 

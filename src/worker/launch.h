@@ -38,8 +38,8 @@ struct LaunchRequest {
   std::vector<NamedBufferRef> arguments;  // parameter-major
   std::vector<NamedBufferRef> results;    // output-major
   std::vector<int64_t> non_donatable;
-  // Called once, on any thread, when all local devices have finished.
-  std::function<void(const absl::Status&)> on_done;
+  // Called once, on any thread, when all local devices have finished, with the time that the slowest one took.
+  std::function<void(const absl::Status&, int64_t device_nanos)> on_done;
 };
 
 // Handles the custom call `openpathways.collective` of all launches of this process.
@@ -73,6 +73,7 @@ class Launch : public std::enable_shared_from_this<Launch> {
   absl::Status first_error() const;
   void Fail(const absl::Status& status);
   void DevicesDone(int count);
+  void NoteDuration(int64_t nanos);  // of one part
   void JoinCollective(pjrt::FfiCall call);
   absl::StatusOr<const hlo::CollectiveDescriptor*> ReadCollective(const pjrt::FfiCall& call,
                                                                   collectives::JoinArgs& args) const;
@@ -84,9 +85,10 @@ class Launch : public std::enable_shared_from_this<Launch> {
   collectives::LaunchRef engine_launch_;
   std::function<void()> done_;
 
-  std::atomic<int> unfinished_;           // devices
-  std::atomic<int64_t> ran_nanos_{0};     // the devices' times added up
-  std::atomic<int64_t> waited_nanos_{0};  // thereof for others, in collectives
+  std::atomic<int> unfinished_;            // devices
+  std::atomic<int64_t> ran_nanos_{0};      // the devices' times added up
+  std::atomic<int64_t> longest_nanos_{0};  // of one device, from its start to its end
+  std::atomic<int64_t> waited_nanos_{0};   // thereof for others, in collectives
   std::atomic<bool> failed_{false};
   mutable absl::Mutex mu_;
   absl::Status first_error_ ABSL_GUARDED_BY(mu_);

@@ -6,6 +6,14 @@
 
 namespace openpathways::worker {
 
+int ElementTypeOf(const Value& value) {
+  return value.buffer != nullptr ? value.buffer->element_type() : value.host->element_type;
+}
+
+const std::vector<int64_t>& DimsOf(const Value& value) {
+  return value.buffer != nullptr ? value.buffer->dimensions() : value.host->dims;
+}
+
 NamedBuffer::NamedBuffer(std::shared_ptr<Stats> stats, Maker maker)
     : stats_(std::move(stats)), maker_(maker), value_(promise_.future()) {
   stats_->buffers.fetch_add(1, std::memory_order_relaxed);
@@ -18,7 +26,9 @@ NamedBuffer::~NamedBuffer() {
 
 void NamedBuffer::Set(absl::StatusOr<ValueRef> value) {
   if (value.ok()) {
-    const int64_t bytes = static_cast<int64_t>((*value)->buffer->HostSize().value_or(0));
+    const Value& set = **value;
+    const size_t size = set.buffer != nullptr ? set.buffer->HostSize().value_or(0) : set.host->bytes.size();
+    const auto bytes = static_cast<int64_t>(size);
     bytes_.store(bytes, std::memory_order_relaxed);
     stats_->buffer_bytes.fetch_add(bytes, std::memory_order_relaxed);
   }
@@ -36,6 +46,12 @@ void NamedBuffer::SetBuffer(absl::StatusOr<std::unique_ptr<pjrt::Buffer>> buffer
   Set(std::move(value));
 }
 
+void NamedBuffer::SetHost(HostValue host) {
+  auto value = std::make_shared<Value>();
+  value->host = std::move(host);
+  Set(std::move(value));
+}
+
 Future<> NamedBuffer::Ready() const {
   auto promise = std::make_shared<Promise<>>();
   Future<> ready = promise->future();
@@ -44,6 +60,7 @@ Future<> NamedBuffer::Ready() const {
       promise->Set(value.status());
       return;
     }
+    if ((*value)->buffer == nullptr) return promise->Set(absl::OkStatus());
     // The value is held until its data is there: a buffer that is deleted meanwhile still resolves.
     (*value)->buffer->Ready().OnReady([promise, held = *value](const absl::Status& status) { promise->Set(status); });
   });

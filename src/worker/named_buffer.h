@@ -6,21 +6,33 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/future.h"
 #include "pjrt/pjrt.h"
+#include "transport/buffer.h"
 #include "worker/stats.h"
 
 namespace openpathways::worker {
 
-// A device buffer, maybe still being computed. `shared` says that several names stand for it, so that no launch may
-// take its memory for its results.
+// An array that no plugin can hold (strings, types that it lacks), as bytes in the worker's memory.
+struct HostValue {
+  transport::Buffer bytes;
+  int element_type = 0;
+  std::vector<int64_t> dims;
+  bool in_arena = false;
+};
+
+// A device buffer, maybe still being computed, or a HostValue. `shared` says that several names stand for it, so that
+// no launch may take its memory for its results.
 struct Value {
-  std::unique_ptr<pjrt::Buffer> buffer;
+  std::unique_ptr<pjrt::Buffer> buffer;  // nullptr: `host`
+  std::optional<HostValue> host;
   std::atomic<bool> shared{false};
   const std::byte* arena_data = nullptr;  // of the arena's memory that the buffer was made from, if it was
   // The last launch that got it as an argument, and which argument that was. Only for the thread that launches on the
@@ -29,6 +41,9 @@ struct Value {
   size_t last_argument = 0;
 };
 using ValueRef = std::shared_ptr<Value>;
+
+int ElementTypeOf(const Value& value);
+const std::vector<int64_t>& DimsOf(const Value& value);
 
 // Thread-safe. Shared by the table of names and by whoever uses the buffer; its memory goes with the last of them.
 class NamedBuffer {
@@ -40,6 +55,7 @@ class NamedBuffer {
   // Once; later calls are ignored. The value may be a buffer whose data is not there yet.
   void Set(absl::StatusOr<ValueRef> value);
   void SetBuffer(absl::StatusOr<std::unique_ptr<pjrt::Buffer>> buffer, const std::byte* arena_data = nullptr);
+  void SetHost(HostValue host);
 
   // Resolves when the device buffer exists, which says nothing about its data.
   const Future<ValueRef>& value() const { return value_; }

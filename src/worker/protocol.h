@@ -4,7 +4,10 @@
 
 namespace openpathways::worker {
 
-inline constexpr int kProtocolVersion = 1;
+inline constexpr int kProtocolVersion = 2;
+
+// Element type of arrays of strings; the others are xla.PrimitiveType.
+inline constexpr int kStringType = 99;
 
 }  // namespace openpathways::worker
 

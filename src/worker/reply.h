@@ -13,6 +13,10 @@ namespace openpathways::worker {
 void SendReply(const transport::ConnectionRef& connection, uint64_t request, const absl::Status& status,
                int64_t size = 0, transport::Buffer payload = transport::Buffer());
 
+// Of an Execute. Any thread.
+void SendCompletion(const transport::ConnectionRef& connection, uint64_t request, const absl::Status& status,
+                    int64_t device_nanos);
+
 }  // namespace openpathways::worker
 
 #endif  // OPENPATHWAYS_WORKER_REPLY_H_

@@ -120,6 +120,10 @@ absl::Status Session::Dispatch(const Command& command, transport::Buffer payload
       return Do(command.read_cancel());
     case Command::kPeerLost:
       return Do(command.peer_lost());
+    case Command::kMoveBoxes:
+      return Do(command.move_boxes());
+    case Command::kBitcastBuffers:
+      return Do(command.bitcast_buffers());
     case Command::COMMAND_NOT_SET:
       break;
   }
@@ -142,6 +146,7 @@ absl::StatusOr<TargetBuffer> Session::MakeTarget(const Target& target) {
         absl::StrCat("device ", target.device(), " has no memory of kind \"", target.memory_kind(), "\"")));
     return result;
   }
+  result.minor_to_major.assign(target.minor_to_major().begin(), target.minor_to_major().end());
   result.device = device;
   return result;
 }
@@ -185,8 +190,9 @@ absl::Status Session::Do(const UnloadExecutable& command) {
 absl::Status Session::Do(const Execute& command) {
   LaunchRequest request;
   if (command.completion_request() != 0) {
-    request.on_done = [connection = connection_, id = command.completion_request()](const absl::Status& status) {
-      SendReply(connection, id, status);
+    request.on_done = [connection = connection_, id = command.completion_request()](const absl::Status& status,
+                                                                                    int64_t device_nanos) {
+      SendCompletion(connection, id, status, device_nanos);
     };
   }
   auto program = programs_.find(command.executable());
@@ -195,7 +201,7 @@ absl::Status Session::Do(const Execute& command) {
     absl::Status status = absl::NotFoundError(
         absl::StrCat("launch ", command.launch(), ": executable ", command.executable(), " does not exist"));
     spdlog::error("controller {}: {}", controller_, status.ToString());
-    if (request.on_done) request.on_done(status);
+    if (request.on_done) request.on_done(status, 0);
     return absl::OkStatus();
   }
   request.program = program->second;

@@ -84,6 +84,8 @@ class Session {
   absl::Status Do(const ReadNext& command);
   absl::Status Do(const ReadCancel& command);
   absl::Status Do(const PeerLost& command);
+  absl::Status Do(const MoveBoxes& command);
+  absl::Status Do(const BitcastBuffers& command);
 
   void Break(const absl::Status& status);
 
@@ -91,6 +93,10 @@ class Session {
   // then nullptr).
   absl::StatusOr<TargetBuffer> MakeTarget(const Target& target);
   void Receive(const ReceiveBuffers::Receive& receive, WorkerId from, const TargetBuffer& target);
+  void SendBox(const MoveBoxes::Send& send, WorkerId destination);
+  absl::Status Compose(const MoveBoxes::Composition& what, const MoveBoxes& command);
+  void PutTogether(const MoveBoxes::Composition& what, const MoveBoxes& command,
+                   const std::vector<TargetBuffer>& targets, const std::vector<PinRef>& sources);
 
   const SessionResources resources_;
   const uint64_t controller_;

@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "pjrt/element_type.h"
 #include "worker/host_bytes.h"
+#include "worker/protocol.h"
 #include "worker/reply.h"
 #include "worker/session.h"
 
@@ -127,7 +128,7 @@ absl::Status Session::Do(const HostTransferData& command, transport::Buffer payl
   if (it == host_transfers_.end()) {
     return absl::NotFoundError(absl::StrCat("data for transfer ", command.transfer(), ", which does not exist"));
   }
-  if (it->second->AddData(command.offset(), std::move(payload))) host_transfers_.erase(it);
+  if (it->second->AddData(command.offset(), std::move(payload), command.last())) host_transfers_.erase(it);
   return absl::OkStatus();
 }
 
@@ -140,33 +141,54 @@ absl::Status Session::Do(const AbortHostTransfer& command) {
   return absl::OkStatus();
 }
 
-namespace {
-
-// A copy in another memory; another name for the same buffer if it is there already. Values never change, so that is
-// the same, as long as no launch takes the memory.
-void CopyBuffer(const NamedBufferRef& source, const TargetBuffer& target) {
-  const absl::StatusOr<ValueRef>& value = source->value().Await();  // is there
-  if (!value.ok()) return target.buffer->Set(value.status());
-  if ((*value)->buffer->memory() == target.memory && (*value)->buffer->device() == target.device) {
-    (*value)->shared = true;
-    return target.buffer->Set(*value);
-  }
-  target.buffer->SetBuffer((*value)->buffer->CopyTo(target.memory));
-}
-
-}  // namespace
-
 absl::Status Session::Do(const CopyBuffers& command) {
   for (const CopyBuffers::Copy& copy : command.copies()) {
     auto source = std::make_shared<Pin>(buffers_.Find(copy.source()));
     ASSIGN_OR_RETURN(TargetBuffer target, MakeTarget(copy.target()));
     if (target.device == nullptr) continue;
+    auto run = [client = client_, arena = resources_.arena, source, target] {
+      CopyBuffer(client, arena, source, target);
+    };
     if (source->buffer()->value().IsReady()) {
-      CopyBuffer(source->buffer(), target);
+      run();
       continue;
     }
-    source->buffer()->value().OnReady([executor = executor_, source, target](const absl::StatusOr<ValueRef>&) {
-      executor->Post([source, target] { CopyBuffer(source->buffer(), target); });
+    source->buffer()->value().OnReady(
+        [executor = executor_, run](const absl::StatusOr<ValueRef>&) { executor->Post(run); });
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+absl::StatusOr<ValueRef> Bitcast(pjrt::Client& client, const ValueRef& source, const TargetBuffer& target,
+                                 const BitcastBuffers::Bitcast& to) {
+  if (source->buffer == nullptr) return absl::InvalidArgumentError("arrays of this type have no device memory");
+  if (source->buffer->memory() != target.memory || source->buffer->device() != target.device) {
+    return absl::InvalidArgumentError("a bitcast cannot move an array to other memory");
+  }
+  auto value = std::make_shared<Value>();
+  ASSIGN_OR_RETURN(value->buffer,
+                   client.ViewAs(std::shared_ptr<const pjrt::Buffer>(source, source->buffer.get()), to.element_type(),
+                                 {to.dims().begin(), to.dims().end()}, target.minor_to_major));
+  value->shared = true;
+  return value;
+}
+
+}  // namespace
+
+absl::Status Session::Do(const BitcastBuffers& command) {
+  for (const BitcastBuffers::Bitcast& bitcast : command.bitcasts()) {
+    auto source = std::make_shared<Pin>(buffers_.Find(bitcast.source()));
+    ASSIGN_OR_RETURN(TargetBuffer target, MakeTarget(bitcast.target()));
+    if (target.device == nullptr) continue;
+    // What the bitcast shares its memory with must not be donated, whoever comes first.
+    source->buffer()->value().OnReady([](const absl::StatusOr<ValueRef>& value) {
+      if (value.ok()) (*value)->shared = true;
+    });
+    source->buffer()->Ready().OnReady([client = client_, source, target, bitcast](const absl::Status& ready) {
+      if (!ready.ok()) return target.buffer->Set(ready);
+      target.buffer->Set(Bitcast(*client, *source->buffer()->value().Await(), target, bitcast));
     });
   }
   return absl::OkStatus();
@@ -200,22 +222,29 @@ absl::Status Session::Do(const ReceiveBuffers& command) {
   return absl::OkStatus();
 }
 
+namespace {
+
+absl::Status CheckReceived(const ReceiveBuffers::Receive& receive, const transport::Buffer& bytes) {
+  const auto dims = absl::MakeConstSpan(receive.dims().data(), receive.dims_size());
+  if (receive.element_type() == kStringType) return CheckStrings(bytes, dims);
+  ASSIGN_OR_RETURN(const size_t size, pjrt::DenseHostSize(receive.element_type(), dims));
+  if (bytes.size() == size) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("transfer ", receive.transfer(), " brought ", bytes.size(), " bytes for a buffer of ", size));
+}
+
+}  // namespace
+
 void Session::Receive(const ReceiveBuffers::Receive& receive, WorkerId from, const TargetBuffer& target) {
-  const absl::StatusOr<size_t> size =
-      pjrt::DenseHostSize(receive.element_type(), absl::MakeConstSpan(receive.dims().data(), receive.dims_size()));
-  if (!size.ok()) return target.buffer->Set(size.status());
-  auto make = [client = client_, receive, target, size = *size](const transport::Buffer& bytes) {
-    if (bytes.size() != size) {
-      target.buffer->Set(absl::InternalError(
-          absl::StrCat("transfer ", receive.transfer(), " brought ", bytes.size(), " bytes for a buffer of ", size)));
-      return;
-    }
-    target.buffer->SetBuffer(BufferFromDenseBytes(*client, receive.element_type(),
-                                                  absl::MakeConstSpan(receive.dims().data(), receive.dims_size()),
-                                                  target, bytes));
+  auto make = [client = client_, arena = resources_.arena, receive, target](const transport::Buffer& bytes) {
+    if (absl::Status status = CheckReceived(receive, bytes); !status.ok()) return target.buffer->Set(status);
+    SetFromDenseBytes(*client, receive.element_type(), absl::MakeConstSpan(receive.dims().data(), receive.dims_size()),
+                      target, bytes,
+                      /*in_arena=*/false, *arena);
   };
-  // Adopting memory is cheap; packing sub-byte elements is not, and this runs on the transport's thread.
-  const bool adopted = pjrt::ElementBits(receive.element_type()).value_or(0) >= 8;
+  // Adopting memory is cheap; packing sub-byte elements and other layouts are not, and this runs on the transport's
+  // thread.
+  const bool adopted = target.minor_to_major.empty() && pjrt::ElementBits(receive.element_type()).value_or(0) >= 8;
   resources_.incoming->Expect(controller_, receive.transfer(), from)
       .OnReady([make, adopted, target, pool = resources_.pool](const absl::StatusOr<transport::Buffer>& bytes) {
         if (!bytes.ok()) return target.buffer->Set(bytes.status());

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "pjrt/compile_options.pb.h"
 #include "pjrt/pjrt.h"
+#include "worker/protocol.h"
 #include "worker/test_cluster.h"
 
 namespace openpathways::worker {
@@ -222,6 +223,224 @@ TEST(WorkerTest, CopiesBetweenDevicesAndMemories) {
   controller.Send(command);
   controller.Delete({1});
   for (uint64_t buffer : {2, 3, 4}) EXPECT_THAT(*controller.ReadValues<float>(buffer), ElementsAre(0, 1, 2, 3));
+}
+
+// A 4x6 matrix on worker 0 becomes, on worker 1, its two halves by columns, one of them twice.
+TEST(WorkerTest, BoxesMoveBetweenWorkers) {
+  TestCluster cluster(2, 2);
+  TestController& from = cluster.controller(0);
+  TestController& to = cluster.controller(1);
+  from.Put({TestController::MakeTarget(1, 0)}, kF32, {4, 6}, TestController::Bytes(Floats(24)));
+  Command send, receive;
+  *send.mutable_move_boxes()->add_peers() = cluster.address(1);
+  *receive.mutable_move_boxes()->add_peers() = cluster.address(0);
+  auto add_send = [&](uint64_t transfer, std::vector<int64_t> begin, std::vector<int64_t> size) {
+    auto* box = send.mutable_move_boxes()->add_sends();
+    box->set_transfer(transfer);
+    box->set_source(1);
+    box->mutable_begin()->Assign(begin.begin(), begin.end());
+    box->mutable_size()->Assign(size.begin(), size.end());
+  };
+  auto add = [](MoveBoxes::Composition* what, uint64_t source, uint64_t transfer, std::vector<int64_t> source_begin,
+                std::vector<int64_t> begin, std::vector<int64_t> size) {
+    auto* piece = what->add_pieces();
+    piece->set_source(source);
+    piece->set_transfer(transfer);
+    piece->mutable_source_begin()->Assign(source_begin.begin(), source_begin.end());
+    piece->mutable_begin()->Assign(begin.begin(), begin.end());
+    piece->mutable_size()->Assign(size.begin(), size.end());
+  };
+  auto make = [](Command& command, std::vector<Target> targets, std::vector<int64_t> dims) {
+    MoveBoxes::Composition* what = command.mutable_move_boxes()->add_compositions();
+    for (const Target& target : targets) *what->add_targets() = target;
+    what->set_element_type(kF32);
+    what->mutable_dims()->Assign(dims.begin(), dims.end());
+    return what;
+  };
+  add_send(50, {0, 3}, {4, 3});
+  add_send(51, {0, 0}, {2, 3});
+  add_send(52, {2, 0}, {2, 3});
+  add_send(53, {1, 0}, {4, 3});  // is none
+  add(make(receive, {TestController::MakeTarget(10, 0), TestController::MakeTarget(11, 1, "pinned_host")}, {4, 3}), 0,
+      50, {}, {0, 0}, {4, 3});
+  auto* left = make(receive, {TestController::MakeTarget(12, 1)}, {4, 3});
+  add(left, 0, 51, {}, {0, 0}, {2, 3});
+  add(left, 0, 52, {}, {2, 0}, {2, 3});
+  add(make(receive, {TestController::MakeTarget(13, 1)}, {4, 3}), 0, 53, {}, {0, 0}, {4, 3});
+  make(receive, {TestController::MakeTarget(14, 1)}, {0, 3});
+  make(receive, {TestController::MakeTarget(15, 1)}, {1, 3});  // of nothing
+  to.Send(receive);
+  from.Send(send);
+  from.Delete({1});
+  for (uint64_t buffer : {10, 11}) {
+    EXPECT_THAT(*to.ReadValues<float>(buffer), ElementsAre(3, 4, 5, 9, 10, 11, 15, 16, 17, 21, 22, 23));
+  }
+  EXPECT_THAT(*to.ReadValues<float>(12), ElementsAre(0, 1, 2, 6, 7, 8, 12, 13, 14, 18, 19, 20));
+  EXPECT_TRUE(absl::IsInvalidArgument(to.AwaitBuffers({13})));
+  EXPECT_THAT(*to.ReadValues<float>(14), ElementsAre());
+  EXPECT_TRUE(absl::IsInvalidArgument(to.AwaitBuffers({15})));
+
+  // Within a worker: transposed blocks, and what is only a copy.
+  Command local;
+  auto* swapped = make(local, {TestController::MakeTarget(20, 0)}, {4, 3});
+  add(swapped, 12, 0, {2, 0}, {0, 0}, {2, 3});
+  add(swapped, 12, 0, {0, 0}, {2, 0}, {2, 3});
+  add(make(local, {TestController::MakeTarget(21, 0), TestController::MakeTarget(22, 1)}, {4, 3}), 12, 0, {}, {},
+      {4, 3});
+  add(make(local, {TestController::MakeTarget(23, 0)}, {4, 3}), 77, 0, {}, {}, {4, 3});
+  to.Send(local);
+  to.Delete({12});
+  EXPECT_THAT(*to.ReadValues<float>(20), ElementsAre(12, 13, 14, 18, 19, 20, 0, 1, 2, 6, 7, 8));
+  for (uint64_t buffer : {21, 22}) {
+    EXPECT_THAT(*to.ReadValues<float>(buffer), ElementsAre(0, 1, 2, 6, 7, 8, 12, 13, 14, 18, 19, 20));
+  }
+  EXPECT_TRUE(absl::IsNotFound(to.AwaitBuffers({23})));
+}
+
+TEST(WorkerTest, BoxesOfALostPeerNeverCome) {
+  TestCluster cluster(2, 1);
+  TestController& controller = cluster.controller(0);
+  Command command;
+  *command.mutable_move_boxes()->add_peers() = cluster.address(1);
+  auto* what = command.mutable_move_boxes()->add_compositions();
+  *what->add_targets() = TestController::MakeTarget(1, 0);
+  what->set_element_type(kF32);
+  what->add_dims(4);
+  what->add_pieces()->set_transfer(1);
+  what->mutable_pieces(0)->add_size(4);
+  controller.Send(command);
+  ASSERT_TRUE(controller.AwaitBuffers({}).ok());
+  cluster.Disconnect(1);
+  cluster.Destroy(1);
+  absl::Status status = controller.AwaitBuffers({1});
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(Message(status), HasSubstr("slice 1 host 0 is lost"));
+}
+
+TEST(WorkerTest, BitcastsShareTheMemory) {
+  TestCluster cluster(1, 1);
+  TestController& controller = cluster.controller(0);
+  controller.PutValues(1, 0, kF32, Floats(6, 1));
+  Command command;
+  auto add = [&](uint64_t source, Target target, int type, std::vector<int64_t> dims) {
+    auto* bitcast = command.mutable_bitcast_buffers()->add_bitcasts();
+    bitcast->set_source(source);
+    *bitcast->mutable_target() = std::move(target);
+    bitcast->set_element_type(type);
+    bitcast->mutable_dims()->Assign(dims.begin(), dims.end());
+  };
+  Target columns = TestController::MakeTarget(3, 0);
+  columns.add_minor_to_major(0);
+  columns.add_minor_to_major(1);
+  add(1, TestController::MakeTarget(2, 0), kS32, {6});
+  add(1, columns, kF32, {3, 2});
+  add(1, TestController::MakeTarget(4, 0), kF32, {5});
+  add(1, TestController::MakeTarget(5, 0, "pinned_host"), kF32, {6});
+  add(77, TestController::MakeTarget(6, 0), kF32, {6});
+  controller.Send(command);
+  controller.Delete({1});
+  EXPECT_EQ((*controller.ReadValues<int32_t>(2))[0], 0x3f800000);
+  EXPECT_THAT(*controller.ReadValues<float>(3), ElementsAre(1, 4, 2, 5, 3, 6));
+  EXPECT_TRUE(absl::IsInvalidArgument(controller.AwaitBuffers({4})));
+  EXPECT_TRUE(absl::IsInvalidArgument(controller.AwaitBuffers({5})));
+  EXPECT_TRUE(absl::IsNotFound(controller.AwaitBuffers({6})));
+}
+
+// A layout changes nothing but how the elements lie on the device.
+TEST(WorkerTest, LayoutsOfHostDataAndCopies) {
+  TestCluster cluster(2, 1);
+  TestController& controller = cluster.controller(0);
+  Target columns = TestController::MakeTarget(1, 0);
+  columns.add_minor_to_major(0);
+  columns.add_minor_to_major(1);
+  controller.Put({columns}, kF32, {2, 3}, TestController::Bytes(Floats(6)));
+  EXPECT_THAT(*controller.ReadValues<float>(1), ElementsAre(0, 1, 2, 3, 4, 5));
+  Command command;
+  auto add = [&](uint64_t source, Target target, uint64_t buffer) {
+    auto* copy = command.mutable_copy_buffers()->add_copies();
+    copy->set_source(source);
+    target.set_buffer(buffer);
+    *copy->mutable_target() = std::move(target);
+  };
+  add(1, columns, 2);
+  add(1, TestController::MakeTarget(0, 0), 3);
+  add(3, columns, 4);
+  add(1, TestController::MakeTarget(0, 0, "pinned_host"), 5);
+  controller.Send(command);
+  for (uint64_t buffer : {2, 3, 4, 5}) {
+    EXPECT_THAT(*controller.ReadValues<float>(buffer), ElementsAre(0, 1, 2, 3, 4, 5)) << buffer;
+  }
+  // The order on the device, seen through bitcasts.
+  Command bitcasts;
+  for (uint64_t source : {1, 2, 3, 4}) {
+    auto* one = bitcasts.mutable_bitcast_buffers()->add_bitcasts();
+    one->set_source(source);
+    *one->mutable_target() = TestController::MakeTarget(10 + source, 0);
+    one->set_element_type(kF32);
+    one->add_dims(6);
+  }
+  controller.Send(bitcasts);
+  for (uint64_t buffer : {11, 12, 14}) {
+    EXPECT_THAT(*controller.ReadValues<float>(buffer), ElementsAre(0, 3, 1, 4, 2, 5)) << buffer;
+  }
+  EXPECT_THAT(*controller.ReadValues<float>(13), ElementsAre(0, 1, 2, 3, 4, 5));
+  Target wrong = TestController::MakeTarget(20, 0);
+  wrong.add_minor_to_major(0);
+  wrong.add_minor_to_major(0);
+  controller.Put({wrong}, kF32, {2, 3}, TestController::Bytes(Floats(6)));
+  EXPECT_TRUE(absl::IsInvalidArgument(controller.AwaitBuffers({20})));
+}
+
+TEST(WorkerTest, StringsAreKeptAndMoved) {
+  TestCluster cluster(2, 2);
+  TestController& controller = cluster.controller(0);
+  Strings strings;
+  strings.add_strings("one");
+  strings.add_strings(std::string("\0\xff", 2));
+  const std::string bytes = strings.SerializeAsString();
+  auto put = [&](uint64_t buffer, int64_t elements) {
+    Command begin;
+    begin.mutable_begin_host_transfer()->set_transfer(1000 + buffer);
+    begin.mutable_begin_host_transfer()->set_size(-1);
+    begin.mutable_begin_host_transfer()->set_element_type(kStringType);
+    begin.mutable_begin_host_transfer()->add_dims(elements);
+    *begin.mutable_begin_host_transfer()->add_targets() = TestController::MakeTarget(buffer, 0);
+    controller.Send(begin);
+    Command data;
+    data.mutable_host_transfer_data()->set_transfer(1000 + buffer);
+    transport::Buffer payload = *cluster.transport()->arena().Allocate(bytes.size());
+    std::memcpy(payload.data(), bytes.data(), bytes.size());
+    controller.Send(data, payload);
+    data.mutable_host_transfer_data()->set_offset(bytes.size());
+    data.mutable_host_transfer_data()->set_last(true);
+    controller.Send(data);
+  };
+  put(1, 2);
+  put(2, 3);
+  EXPECT_EQ(*controller.Read(1), bytes);
+  EXPECT_TRUE(absl::IsInvalidArgument(controller.AwaitBuffers({2})));
+  Command copy;
+  copy.mutable_copy_buffers()->add_copies()->set_source(1);
+  *copy.mutable_copy_buffers()->mutable_copies(0)->mutable_target() = TestController::MakeTarget(3, 1);
+  controller.Send(copy);
+  EXPECT_EQ(*controller.Read(3), bytes);
+  Command receive, send;
+  *receive.mutable_receive_buffers()->mutable_source() = cluster.address(0);
+  auto* one = receive.mutable_receive_buffers()->add_receives();
+  one->set_transfer(5);
+  *one->mutable_target() = TestController::MakeTarget(1, 0);
+  one->set_element_type(kStringType);
+  one->add_dims(2);
+  cluster.controller(1).Send(receive);
+  *send.mutable_send_buffers()->mutable_destination() = cluster.address(1);
+  send.mutable_send_buffers()->add_sends()->set_transfer(5);
+  send.mutable_send_buffers()->mutable_sends(0)->set_source(3);
+  controller.Send(send);
+  EXPECT_EQ(*cluster.controller(1).Read(1), bytes);
+  // No program takes them.
+  cluster.Load(1, Compile(AddProgram(1), 1), Options(1), {{0, 0}});
+  cluster.Execute({0}, AddCommand(1, 10), {{1, 1}});
+  EXPECT_TRUE(absl::IsInvalidArgument(controller.AwaitBuffers({10})));
 }
 
 TEST(WorkerTest, ExecutesOnEachDevice) {
