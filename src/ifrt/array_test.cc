@@ -1,5 +1,6 @@
 // Arrays: from the host, to the host, rearranged, copied, deleted.
 #include <atomic>
+#include <numeric>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -65,8 +66,8 @@ TEST_F(ArrayTest, HostShardsAreChecked) {
   EXPECT_EQ(make({0, 1}, {4}, 40, {{8}}).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(make({0, 1}, {4}, 28, {{-8}}).code(), absl::StatusCode::kUnimplemented);
   EXPECT_TRUE(make({0, 1}, {4}, 28, {{8}}).ok());
-  spec.dtype = DType::kString;
-  EXPECT_EQ(make({0, 1}, {4}, 16).code(), absl::StatusCode::kUnimplemented);
+  spec.dtype = DType::kToken;
+  EXPECT_EQ(make({0, 1}, {4}, 16).code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(ArrayTest, BrokenHostStreamFailsTheArray) {
@@ -306,6 +307,266 @@ TEST_F(ArrayTest, ManyArraysAreAwaitedByOneRequestToEachWorker) {
   EXPECT_EQ(awaits[1].command.await().buffers_size(), 4);
   arrays[0]->Delete();
   EXPECT_EQ(Array::WhenAllReady(arrays).Await().code(), absl::StatusCode::kInvalidArgument);
+}
+
+int64_t Count(const google::protobuf::RepeatedField<int64_t>& size) {
+  int64_t elements = 1;
+  for (int64_t extent : size) elements *= extent;
+  return elements;
+}
+
+// What all workers were told to do by MoveBoxes commands, in elements.
+struct Traffic {
+  int64_t sent = 0;
+  int64_t received = 0;
+  int64_t local = 0;
+  int compositions = 0;
+  int targets = 0;
+
+  void Add(const std::vector<cluster::FakeWorker::Received>& commands) {
+    for (const auto& received_command : commands) {
+      if (!received_command.command.has_move_boxes()) continue;
+      const worker::MoveBoxes& boxes = received_command.command.move_boxes();
+      for (const auto& send : boxes.sends()) sent += Count(send.size());
+      for (const auto& composition : boxes.compositions()) {
+        ++compositions;
+        targets += composition.targets_size();
+        for (const auto& piece : composition.pieces()) {
+          (piece.source() != 0 ? local : received) += Count(piece.size());
+        }
+      }
+    }
+  }
+};
+
+class ReshardTest : public ArrayTest {
+ protected:
+  ArraySpec Spec(const DeviceList& devices, std::vector<int64_t> tiles, int replicas, const std::string& kind = "") {
+    TileAssignment assignment;
+    assignment.dims = std::move(tiles);
+    assignment.dims.push_back(replicas);
+    assignment.subgroup_dims = 1;
+    assignment.devices.resize(devices.size());
+    std::iota(assignment.devices.begin(), assignment.devices.end(), 0);
+    return {DType::kF32, {64, 32}, *Sharding::Create(devices, kind, std::move(assignment))};
+  }
+  absl::StatusOr<ArrayRef> Reshard(const ArrayRef& array, ArraySpec spec, CopySemantics semantics) {
+    std::vector<ArraySpec> specs;
+    specs.push_back(std::move(spec));
+    auto results = backend_->ReshardArrays({array}, std::move(specs), semantics);
+    if (!results.ok()) return results.status();
+    EXPECT_TRUE(results->front()->Ready().Await().ok());
+    return results->front();
+  }
+  Traffic All() {
+    Traffic traffic;
+    for (int w = 0; w < 4; ++w) traffic.Add(worker(w / 2, w % 2).commands());
+    return traffic;
+  }
+};
+
+TEST_F(ReshardTest, EveryByteGoesOnceToEachWorkerThatNeedsIt) {
+  JoinAll();
+  // Rows over slice 0; columns over slice 1, twice on each worker.
+  ArrayRef rows = MakeArray(Spec(SliceDevices(0), {8, 1}, 1));
+  auto columns = Reshard(rows, Spec(SliceDevices(1), {1, 4}, 2), CopySemantics::kAlwaysCopy);
+  ASSERT_TRUE(columns.ok()) << columns.status();
+  const Traffic traffic = All();
+  EXPECT_EQ(traffic.sent, 64 * 32);
+  EXPECT_EQ(traffic.received, 64 * 32);
+  EXPECT_EQ(traffic.local, 0);
+  EXPECT_EQ(traffic.compositions, 4);
+  EXPECT_EQ(traffic.targets, 8);
+  // One command each, and each names the others.
+  const worker::MoveBoxes sender = worker(0, 0).Await(Command::kMoveBoxes, 1)[0].command.move_boxes();
+  EXPECT_EQ(sender.peers_size(), 2);
+  EXPECT_EQ(sender.sends_size(), 4 * 4);
+  const worker::MoveBoxes receiver = worker(1, 1).Await(Command::kMoveBoxes, 1)[0].command.move_boxes();
+  EXPECT_EQ(receiver.compositions_size(), 2);
+  EXPECT_EQ(receiver.compositions(0).pieces_size(), 8);
+  EXPECT_THAT(receiver.compositions(0).dims(), ElementsAre(64, 8));
+  EXPECT_THAT(receiver.compositions(0).pieces(3).begin(), ElementsAre(24, 0));
+  EXPECT_EQ(receiver.peers(receiver.compositions(0).pieces(7).peer()).worker_id(), worker(0, 1).id());
+}
+
+TEST_F(ReshardTest, WhatAWorkerHasItTakesFromItself) {
+  JoinAll();
+  ArrayRef both = MakeArray(Spec(backend_->devices(), {8, 1}, 2));
+  auto columns = Reshard(both, Spec(backend_->devices(), {1, 8}, 2), CopySemantics::kReuseInput);
+  ASSERT_TRUE(columns.ok()) << columns.status();
+  const Traffic traffic = All();
+  EXPECT_EQ(traffic.sent, traffic.received);
+  // Each worker has a quarter of the rows, twice, and needs a quarter of the columns, twice.
+  EXPECT_EQ(traffic.local, 4 * 16 * 8);
+  EXPECT_EQ(traffic.sent, 4 * 48 * 8);
+}
+
+TEST_F(ReshardTest, ReplicatedSourcesShareTheWork) {
+  JoinAll();
+  // Everything is on both workers of slice 0, and goes to slice 1.
+  ArrayRef source = MakeArray(Spec(Devices({0, 4}), {1, 1}, 2));
+  auto target = Reshard(source, Spec(SliceDevices(1), {8, 1}, 1), CopySemantics::kAlwaysCopy);
+  ASSERT_TRUE(target.ok()) << target.status();
+  for (int host = 0; host < 2; ++host) {
+    Traffic traffic;
+    traffic.Add(worker(0, host).commands());
+    EXPECT_EQ(traffic.sent, 64 * 32 / 2) << host;
+  }
+}
+
+TEST_F(ReshardTest, ShardsThatStayAreShared) {
+  JoinAll();
+  ArrayRef array = MakeArray(Spec(Devices({0, 1}), {2, 1}, 1));
+  auto same = Reshard(array, Spec(Devices({0, 1}), {2, 1}, 1), CopySemantics::kReuseInput);
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(All().compositions, 0);
+  worker(0, 0).AwaitBuffers(2);
+  auto copy = Reshard(array, Spec(Devices({0, 1}), {2, 1}, 1), CopySemantics::kAlwaysCopy);
+  worker(0, 0).AwaitBuffers(4);
+  auto pinned = Reshard(array, Spec(Devices({0, 1}), {2, 1}, 1, "pinned_host"), CopySemantics::kReuseInput);
+  worker(0, 0).AwaitBuffers(6);
+  ArraySpec columns = Spec(Devices({0, 1}), {2, 1}, 1);
+  columns.minor_to_major = {0, 1};
+  auto other_layout = Reshard(array, columns, CopySemantics::kDonateInput);
+  ASSERT_TRUE(other_layout.ok()) << other_layout.status();
+  EXPECT_TRUE(array->IsDeleted());
+  const auto moves = worker(0, 0).Await(Command::kMoveBoxes, 3);
+  EXPECT_EQ(moves[1].command.move_boxes().compositions(0).targets(0).memory_kind(), "pinned_host");
+  EXPECT_THAT(moves[2].command.move_boxes().compositions(1).targets(0).minor_to_major(), ElementsAre(0, 1));
+  EXPECT_EQ(Reshard(array, columns, CopySemantics::kReuseInput).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ReshardTest, IsChecked) {
+  JoinAll();
+  ArrayRef array = MakeArray(Spec(Devices({0, 1}), {2, 1}, 1));
+  ArraySpec other_shape = Spec(Devices({0, 1}), {2, 1}, 1);
+  other_shape.shape = {32, 64};
+  ArraySpec other_type = Spec(Devices({0, 1}), {2, 1}, 1);
+  other_type.dtype = DType::kS32;
+  ArraySpec unknown = array->spec();
+  unknown.sharding = *Sharding::Create(Devices({0, 1}), "", Sharding::Concrete{{{32, 32}, {32, 32}}});
+  for (const ArraySpec& spec : {other_shape, other_type, unknown}) {
+    EXPECT_EQ(Reshard(array, spec, CopySemantics::kReuseInput).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(backend_->ReshardArrays({array}, {}, CopySemantics::kReuseInput).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  // What is not known to be where may go to other devices as it is.
+  ArrayRef own_values = MakeArray(unknown);
+  ArraySpec elsewhere = unknown;
+  elsewhere.sharding = *unknown.sharding->WithDevices(Devices({12, 3}), "");
+  EXPECT_TRUE(Reshard(own_values, elsewhere, CopySemantics::kReuseInput).ok());
+  EXPECT_EQ(Reshard(own_values, array->spec(), CopySemantics::kReuseInput).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ReshardTest, LostWorkersLoseTheResults) {
+  JoinAll();
+  ArrayRef here = MakeArray(Spec(SliceDevices(0), {8, 1}, 1));
+  ArrayRef there = MakeArray(Spec(SliceDevices(1), {8, 1}, 1));
+  EXPECT_TRUE(there->Ready().Await().ok());
+  worker(1, 0).SetAnswering(false);
+  Future<> pending = MakeArray(Spec(SliceDevices(1), {8, 1}, 1))->Ready();
+  worker(1, 0).Kill();
+  EXPECT_EQ(pending.Await().code(), absl::StatusCode::kDataLoss);
+  auto results = backend_->ReshardArrays(
+      {here, there, here},
+      {Spec(SliceDevices(1), {1, 8}, 1), Spec(SliceDevices(0), {1, 8}, 1), Spec(SliceDevices(0), {1, 8}, 1)},
+      CopySemantics::kAlwaysCopy);
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_EQ((*results)[0]->Ready().Await().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ((*results)[1]->Ready().Await().code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE((*results)[2]->Ready().Await().ok());
+}
+
+TEST_F(ArrayTest, BitcastsKeepTheirPlaceAndSize) {
+  JoinAll();
+  ArrayRef array = MakeArray(Tiled(SliceDevices(0)));
+  ArraySpec bits = array->spec();
+  bits.dtype = DType::kS32;
+  auto results = backend_->BitcastArrays({array}, {bits}, CopySemantics::kReuseInput);
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_EQ(results->front()->dtype(), DType::kS32);
+  for (int host = 0; host < 2; ++host) {
+    const auto commands = worker(0, host).Await(Command::kBitcastBuffers, 1);
+    EXPECT_EQ(commands[0].command.bitcast_buffers().bitcasts_size(), 4);
+    EXPECT_EQ(commands[0].command.bitcast_buffers().bitcasts(2).element_type(), static_cast<int>(DType::kS32));
+  }
+  auto fails = [&](ArraySpec spec, CopySemantics semantics = CopySemantics::kReuseInput) {
+    return backend_->BitcastArrays({array}, {std::move(spec)}, semantics).status().code() ==
+           absl::StatusCode::kInvalidArgument;
+  };
+  EXPECT_TRUE(fails(bits, CopySemantics::kAlwaysCopy));
+  bits.dtype = DType::kF16;
+  EXPECT_TRUE(fails(bits));
+  bits.shape = {64};
+  EXPECT_FALSE(fails(bits));
+  bits.dtype = DType::kString;
+  EXPECT_TRUE(fails(bits));
+  bits = array->spec();
+  bits.sharding = *bits.sharding->WithDevices(SliceDevices(1), "");
+  EXPECT_TRUE(fails(bits));
+  bits.sharding = *bits.sharding->WithDevices(SliceDevices(0), "pinned_host");
+  EXPECT_TRUE(fails(bits));
+  EXPECT_FALSE(fails(array->spec(), CopySemantics::kDonateInput));
+  EXPECT_TRUE(array->IsDeleted());
+  EXPECT_TRUE(fails(array->spec()));
+}
+
+TEST_F(ArrayTest, StringsEndWhenTheClientSaysSo) {
+  JoinAll();
+  ArraySpec spec = Replicated(Devices({0, 5}));
+  spec.dtype = DType::kString;
+  HostShard shard{{0, 1}, std::make_shared<HostBuffer>(HostBuffer::kUnknownSize), {4}, std::nullopt};
+  auto array = backend_->MakeArrayFromHostShards(spec, {shard});
+  ASSERT_TRUE(array.ok()) << array.status();
+  auto owner = std::make_shared<std::vector<std::byte>>(8);
+  shard.buffer->Append(transport::Buffer(owner, owner->data(), 8), [] {});
+  shard.buffer->Finish(absl::OkStatus());
+  for (int host = 0; host < 2; ++host) {
+    EXPECT_EQ(worker(0, host).Await(Command::kBeginHostTransfer, 1)[0].command.begin_host_transfer().size(), -1);
+    const auto data = worker(0, host).Await(Command::kHostTransferData, 2);
+    EXPECT_FALSE(data[0].command.host_transfer_data().last());
+    EXPECT_TRUE(data[1].command.host_transfer_data().last());
+    EXPECT_EQ(data[1].command.host_transfer_data().offset(), 8);
+  }
+  // Shards are moved, not cut.
+  ArraySpec moved = spec;
+  moved.sharding = *Sharding::Create(Devices({9, 4, 1}), "", Sharding::Replicated{});
+  auto results = backend_->ReshardArrays({*array}, {moved}, CopySemantics::kReuseInput);
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_TRUE(results->front()->Ready().Await().ok());
+  ArraySpec cut = Tiled(Devices({0, 5}));
+  cut.dtype = DType::kString;
+  cut.shape = {4};
+  EXPECT_EQ(backend_->ReshardArrays({*array}, {cut}, CopySemantics::kReuseInput).status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(ArrayTest, LayoutsGoWithTheirArrays) {
+  JoinAll();
+  ArraySpec spec = Replicated(Devices({0, 1}));
+  spec.shape = {2, 3};
+  spec.minor_to_major = {0, 1};
+  ArrayRef array = MakeArray(spec);
+  const auto begins = worker(0, 0).Await(Command::kBeginHostTransfer, 1);
+  EXPECT_THAT(begins[0].command.begin_host_transfer().targets(0).minor_to_major(), ElementsAre(0, 1));
+  auto parts = backend_->DisassembleArray(array, CopySemantics::kReuseInput);
+  ASSERT_TRUE(parts.ok());
+  EXPECT_THAT((*parts)[1]->spec().minor_to_major, ElementsAre(0, 1));
+  ArraySpec plain = spec;
+  plain.minor_to_major.clear();
+  auto whole = backend_->AssembleArray(plain, *parts, CopySemantics::kReuseInput);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_THAT((*whole)->spec().minor_to_major, ElementsAre(0, 1));
+  auto row_major = backend_->DisassembleArray(MakeArray(plain), CopySemantics::kReuseInput);
+  EXPECT_EQ(backend_->AssembleArray(plain, {(*parts)[0], (*row_major)[1]}, CopySemantics::kReuseInput).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  auto copies = backend_->CopyArrays({array}, Devices({8, 9}), std::nullopt, CopySemantics::kReuseInput);
+  ASSERT_TRUE(copies.ok());
+  EXPECT_THAT((*copies)[0]->spec().minor_to_major, ElementsAre(0, 1));
+  auto unpinned = backend_->CopyArrays({array}, std::nullopt, "unpinned_host", CopySemantics::kReuseInput);
+  ASSERT_TRUE(unpinned.ok());
+  EXPECT_THAT((*unpinned)[0]->spec().minor_to_major, ElementsAre());
 }
 
 TEST_F(ArrayTest, LossOfAWorkerReachesItsArraysOnly) {

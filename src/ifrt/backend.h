@@ -87,6 +87,16 @@ class Backend {
                                                             std::vector<ArraySpec> specs,
                                                             absl::Span<const ShardMapping> mappings,
                                                             CopySemantics semantics) = 0;
+  // Result i has the values of array i under specs[i], which may differ from its own in everything but dtype and shape:
+  // devices, partitioning, memory kind. Between workers the parts move directly.
+  virtual absl::StatusOr<std::vector<ArrayRef>> ReshardArrays(absl::Span<const ArrayRef> arrays,
+                                                              std::vector<ArraySpec> specs,
+                                                              CopySemantics semantics) = 0;
+  // Result i has the memory of array i under specs[i]: the same devices and memory kind, shards of equal size on the
+  // device. Never a copy; the client knows how the elements lie in memory.
+  virtual absl::StatusOr<std::vector<ArrayRef>> BitcastArrays(absl::Span<const ArrayRef> arrays,
+                                                              std::vector<ArraySpec> specs,
+                                                              CopySemantics semantics) = 0;
   virtual absl::StatusOr<ArrayRef> FullyReplicatedShard(const ArrayRef& array, CopySemantics semantics) = 0;
 
   // `compile_options`: serialized xla.CompileOptionsProto, `devices` in shard order. Compiles (or finds in the cache)

@@ -4,12 +4,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "ifrt/bitcast.h"
 #include "ifrt/client_status.h"
 #include "ifrt/copy.h"
 #include "ifrt/host_transfer.h"
 #include "ifrt/launch.h"
 #include "ifrt/loaded_program.h"
 #include "ifrt/rearrange.h"
+#include "ifrt/reshard.h"
 
 namespace openpathways::ifrt {
 namespace {
@@ -85,6 +87,14 @@ class ClusterBackend : public Backend {
                                                     absl::Span<const ShardMapping> mappings,
                                                     CopySemantics semantics) override {
     return Remap(arrays, std::move(specs), mappings, semantics);
+  }
+  absl::StatusOr<std::vector<ArrayRef>> ReshardArrays(absl::Span<const ArrayRef> arrays, std::vector<ArraySpec> specs,
+                                                      CopySemantics semantics) override {
+    return Reshard(cluster(), arrays, std::move(specs), semantics);
+  }
+  absl::StatusOr<std::vector<ArrayRef>> BitcastArrays(absl::Span<const ArrayRef> arrays, std::vector<ArraySpec> specs,
+                                                      CopySemantics semantics) override {
+    return Bitcast(arrays, std::move(specs), semantics);
   }
   absl::StatusOr<ArrayRef> FullyReplicatedShard(const ArrayRef& array, CopySemantics semantics) override {
     return TakeReplicatedShard(array, semantics);
@@ -167,6 +177,11 @@ Future<std::string> ClusterBackend::ProgramText(const LoadedExecutable& executab
 }
 
 Future<compiler::Layout> ClusterBackend::DefaultLayout(DType dtype, Shape shard_shape) {
+  if (dtype == DType::kString) {  // no plugin knows them
+    compiler::Layout layout;
+    for (size_t d = shard_shape.size(); d-- > 0;) layout.add_minor_to_major(static_cast<int64_t>(d));
+    return Future<compiler::Layout>(std::move(layout));
+  }
   Promise<compiler::Layout> promise;
   Future<compiler::Layout> future = promise.future();
   compiler_->DefaultLayout(static_cast<int>(dtype), std::move(shard_shape))

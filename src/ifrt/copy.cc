@@ -2,105 +2,14 @@
 
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "ifrt/memory_kind.h"
+#include "ifrt/moves.h"
 #include "ifrt/shard.h"
 
 namespace openpathways::ifrt {
 namespace {
-
-// Collects the moves of shards, then sends them, one batch for each pair of workers.
-class Moves {
- public:
-  explicit Moves(const cluster::Cluster& cluster) : cluster_(cluster) {}
-
-  // The copy of `source` on `device`, whose worker is `to`.
-  ShardRef Add(const ShardRef& source, cluster::WorkerRef to, const Device& device, const std::string& memory_kind,
-               DType dtype, const Shape& shape) {
-    cluster::Dispatcher& dispatcher = *cluster_.dispatcher();
-    ShardRef target = std::make_shared<Shard>(cluster_.dispatcher(), std::move(to), dispatcher.NewNames());
-    Batch& batch = BatchFor(source->worker(), target->worker());
-    if (source->worker() == target->worker()) {
-      worker::CopyBuffers::Copy* copy = batch.copies.add_copies();
-      copy->set_source(source->buffer());
-      SetTarget(*target, device, memory_kind, copy->mutable_target());
-    } else {
-      const uint64_t transfer = dispatcher.NewNames();
-      worker::SendBuffers::Send* send = batch.sends.add_sends();
-      send->set_transfer(transfer);
-      send->set_source(source->buffer());
-      worker::ReceiveBuffers::Receive* receive = batch.receives.add_receives();
-      receive->set_transfer(transfer);
-      SetTarget(*target, device, memory_kind, receive->mutable_target());
-      receive->set_element_type(static_cast<int>(dtype));
-      receive->mutable_dims()->Add(shape.begin(), shape.end());
-    }
-    return target;
-  }
-
-  void Send() {
-    for (Batch& batch : batches_) {
-      if (batch.from == batch.to) {
-        cluster::Outgoing outgoing;
-        outgoing.command.mutable_copy_buffers()->Swap(&batch.copies);
-        cluster_.dispatcher()->Send(batch.from, std::move(outgoing));
-      } else {
-        cluster_.dispatcher()->Dispatch(BetweenWorkers(batch));
-      }
-    }
-  }
-
- private:
-  struct Batch {
-    cluster::WorkerRef from;
-    cluster::WorkerRef to;
-    worker::CopyBuffers copies;
-    worker::SendBuffers sends;
-    worker::ReceiveBuffers receives;
-  };
-
-  static void SetTarget(const Shard& shard, const Device& device, const std::string& memory_kind,
-                        worker::Target* target) {
-    target->set_buffer(shard.buffer());
-    target->set_device(device.ordinal);
-    target->set_memory_kind(memory_kind);
-  }
-
-  // Each end names the other, whose address may become known only later.
-  static cluster::Operation BetweenWorkers(Batch& batch) {
-    cluster::Outgoing sends;
-    sends.command.mutable_send_buffers()->Swap(&batch.sends);
-    sends.complete = [to = batch.to](worker::Command& command) {
-      *command.mutable_send_buffers()->mutable_destination() = to->address();
-    };
-    cluster::Outgoing receives;
-    receives.command.mutable_receive_buffers()->Swap(&batch.receives);
-    receives.complete = [from = batch.from](worker::Command& command) {
-      *command.mutable_receive_buffers()->mutable_source() = from->address();
-    };
-    cluster::Operation operation;
-    operation.parts.push_back({batch.from, std::move(sends)});
-    operation.parts.push_back({batch.to, std::move(receives)});
-    operation.needs = {batch.from, batch.to};
-    return operation;
-  }
-
-  Batch& BatchFor(const cluster::WorkerRef& from, const cluster::WorkerRef& to) {
-    auto [found, is_new] = index_.try_emplace({from.get(), to.get()}, batches_.size());
-    if (is_new) {
-      batches_.emplace_back();
-      batches_.back().from = from;
-      batches_.back().to = to;
-    }
-    return batches_[found->second];
-  }
-
-  const cluster::Cluster& cluster_;
-  std::vector<Batch> batches_;
-  absl::flat_hash_map<std::pair<cluster::Worker*, cluster::Worker*>, size_t> index_;
-};
 
 struct Where {
   DeviceList devices;
@@ -126,6 +35,8 @@ absl::StatusOr<ArrayRef> CopyOne(const cluster::Cluster& cluster, const Array& a
   const bool same_memory = IsSameMemory(from.memory_kind(), where.memory_kind);
   ArraySpec spec = array.spec();
   ASSIGN_OR_RETURN(spec.sharding, from.WithDevices(where.devices, where.memory_kind));
+  // Clients take it that arrays in this memory have the default layout, and that other copies keep theirs.
+  if (where.memory_kind == "unpinned_host") spec.minor_to_major.clear();
   std::vector<cluster::WorkerRef> workers;
   std::vector<Shape> shapes;
   for (size_t k = 0; k < sources.size(); ++k) {
@@ -140,7 +51,7 @@ absl::StatusOr<ArrayRef> CopyOne(const cluster::Cluster& cluster, const Array& a
     if (stays && semantics != CopySemantics::kAlwaysCopy) {
       shards.push_back(sources[k]);
     } else {
-      shards.push_back(moves.Add(sources[k], workers[k], *where.devices[k], where.memory_kind, spec.dtype, shapes[k]));
+      shards.push_back(moves.Add(sources[k], workers[k], *where.devices[k], spec, shapes[k]));
     }
   }
   return std::make_shared<Array>(std::move(spec), std::move(shards));

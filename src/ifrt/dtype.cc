@@ -10,20 +10,21 @@ struct DTypeInfo {
   DType dtype;
   int64_t host_size;
   const char* name;
+  int64_t packed = 1;  // elements in a byte of device memory
 };
 
 constexpr DTypeInfo kDTypes[] = {
     {DType::kPred, 1, "PRED"},
-    {DType::kS1, 1, "S1"},
-    {DType::kS2, 1, "S2"},
-    {DType::kS4, 1, "S4"},
+    {DType::kS1, 1, "S1", 8},
+    {DType::kS2, 1, "S2", 4},
+    {DType::kS4, 1, "S4", 2},
     {DType::kS8, 1, "S8"},
     {DType::kS16, 2, "S16"},
     {DType::kS32, 4, "S32"},
     {DType::kS64, 8, "S64"},
-    {DType::kU1, 1, "U1"},
-    {DType::kU2, 1, "U2"},
-    {DType::kU4, 1, "U4"},
+    {DType::kU1, 1, "U1", 8},
+    {DType::kU2, 1, "U2", 4},
+    {DType::kU4, 1, "U4", 2},
     {DType::kU8, 1, "U8"},
     {DType::kU16, 2, "U16"},
     {DType::kU32, 4, "U32"},
@@ -44,7 +45,7 @@ constexpr DTypeInfo kDTypes[] = {
     {DType::kF8E5M2FNUZ, 1, "F8E5M2FNUZ"},
     {DType::kF8E4M3FNUZ, 1, "F8E4M3FNUZ"},
     {DType::kF8E8M0FNU, 1, "F8E8M0FNU"},
-    {DType::kF4E2M1FN, 1, "F4E2M1FN"},
+    {DType::kF4E2M1FN, 1, "F4E2M1FN", 2},
     {DType::kF6E3M2FN, 1, "F6E3M2FN"},
     {DType::kF6E2M3FN, 1, "F6E2M3FN"},
 };
@@ -72,6 +73,12 @@ int64_t NumElements(const Shape& shape) {
   int64_t elements = 1;
   for (int64_t dim : shape) elements *= dim;
   return elements;
+}
+
+int64_t DeviceSize(DType dtype, const Shape& shape) {
+  const DTypeInfo* info = Find(dtype);
+  if (info == nullptr || info->host_size == 0) return -1;
+  return (NumElements(shape) * info->host_size + info->packed - 1) / info->packed;
 }
 
 std::string ToString(const Shape& shape) { return absl::StrCat("[", absl::StrJoin(shape, ","), "]"); }

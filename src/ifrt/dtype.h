@@ -53,6 +53,9 @@ std::string ToString(DType dtype);
 
 using Shape = std::vector<int64_t>;
 int64_t NumElements(const Shape& shape);
+// Bytes of a dense array on a device, where elements of 1, 2 and 4 bits are packed. -1 for tokens, strings and unknown
+// types.
+int64_t DeviceSize(DType dtype, const Shape& shape);
 std::string ToString(const Shape& shape);  // "[2,3]"
 
 }  // namespace openpathways::ifrt

@@ -25,7 +25,7 @@ struct HostBuffer::State {
       std::lock_guard lock(mu);
       const int64_t offset = received;
       received += static_cast<int64_t>(data.size());
-      if (!end.has_value() && received <= size) {
+      if (!end.has_value() && (received <= size || size == kUnknownSize)) {
         pieces.push_back({offset, std::move(data), std::move(consumed)});
         consumed = nullptr;
       }
@@ -42,7 +42,7 @@ struct HostBuffer::State {
     {
       std::lock_guard lock(mu);
       if (end.has_value()) return;
-      if (status.ok() && received != size) {
+      if (status.ok() && received != size && size != kUnknownSize) {
         status =
             absl::DataLossError(absl::StrCat("a host buffer of ", size, " bytes ended after ", received, " bytes"));
       }

@@ -18,6 +18,9 @@ namespace openpathways::ifrt {
 // it) attaches once, before or after. Until then pieces are kept. Thread-safe.
 class HostBuffer {
  public:
+  // A buffer whose size shows only at its end: whoever makes an array of it came before the client's bytes.
+  static constexpr int64_t kUnknownSize = -1;
+
   explicit HostBuffer(int64_t size);
   int64_t size() const { return size_; }
 

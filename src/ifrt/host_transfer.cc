@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "ifrt/memory_kind.h"
+#include "ifrt/moves.h"
 #include "ifrt/shard.h"
 
 namespace openpathways::ifrt {
@@ -56,6 +57,7 @@ absl::Status CheckShard(const ArraySpec& spec, const HostShard& shard, std::vect
                                                      ", but its host buffer has shape ", ToString(shard.shape)));
     }
   }
+  if (spec.dtype == DType::kString) return absl::OkStatus();  // the workers look at them
   ASSIGN_OR_RETURN(int64_t size, HostBufferSize(spec.dtype, shard));
   if (size != shard.buffer->size()) {
     return absl::InvalidArgumentError(absl::StrCat("a host buffer for ", ToString(spec.dtype), ToString(shard.shape),
@@ -65,8 +67,8 @@ absl::Status CheckShard(const ArraySpec& spec, const HostShard& shard, std::vect
 }
 
 absl::Status CheckShards(const ArraySpec& spec, const std::vector<HostShard>& shards) {
-  if (HostElementSize(spec.dtype) == 0) {
-    return absl::UnimplementedError(absl::StrCat("arrays of ", ToString(spec.dtype), " from host buffers"));
+  if (HostElementSize(spec.dtype) == 0 && spec.dtype != DType::kString) {
+    return absl::InvalidArgumentError(absl::StrCat("arrays of ", ToString(spec.dtype), " have no bytes"));
   }
   RETURN_IF_ERROR(CheckMemoryKind(spec.sharding->memory_kind()));
   std::vector<bool> filled(spec.sharding->devices().size(), false);
@@ -85,16 +87,13 @@ std::vector<Destination> BeginTransfers(cluster::Dispatcher& dispatcher, const A
     const cluster::WorkerRef& worker = shards[index]->worker();
     auto found = std::find_if(begins.begin(), begins.end(), [&](const auto& begin) { return begin.first == worker; });
     if (found == begins.end()) found = begins.insert(begins.end(), {worker, worker::BeginHostTransfer()});
-    worker::Target* target = found->second.add_targets();
-    target->set_buffer(shards[index]->buffer());
-    target->set_device(spec.sharding->devices()[index]->ordinal);
-    target->set_memory_kind(spec.sharding->memory_kind());
+    SetTarget(*shards[index], *spec.sharding->devices()[index], spec, found->second.add_targets());
   }
   std::vector<Destination> destinations;
   for (auto& [worker, begin] : begins) {
     const uint64_t transfer = dispatcher.NewNames();
     begin.set_transfer(transfer);
-    begin.set_size(host.buffer->size());
+    begin.set_size(spec.dtype == DType::kString ? -1 : host.buffer->size());
     begin.set_element_type(static_cast<int>(spec.dtype));
     begin.mutable_dims()->Add(host.shape.begin(), host.shape.end());
     if (host.byte_strides.has_value()) {
@@ -142,16 +141,34 @@ void AbortTransfers(const std::vector<Destination>& destinations, const absl::St
   }
 }
 
-HostBuffer::Consumer SendTo(std::vector<Destination> to) {
+// Of a transfer whose size the workers do not know.
+void EndTransfers(const std::vector<Destination>& destinations, int64_t size) {
+  for (const Destination& destination : destinations) {
+    cluster::Outgoing outgoing;
+    worker::HostTransferData* data = outgoing.command.mutable_host_transfer_data();
+    data->set_transfer(destination.transfer);
+    data->set_offset(size);
+    data->set_last(true);
+    destination.worker->Send(std::move(outgoing));
+  }
+}
+
+HostBuffer::Consumer SendTo(std::vector<Destination> to, bool is_sized) {
   auto destinations = std::make_shared<const std::vector<Destination>>(std::move(to));
   HostBuffer::Consumer consumer;
-  consumer.piece = [destinations](int64_t offset, transport::Buffer piece, absl::AnyInvocable<void()> consumed) {
+  auto sent = std::make_shared<int64_t>(0);  // calls come one at a time
+  consumer.piece = [destinations, sent](int64_t offset, transport::Buffer piece, absl::AnyInvocable<void()> consumed) {
+    *sent += static_cast<int64_t>(piece.size());
     // To a worker, data after the last byte of a transfer are an error, even if there are none.
     if (piece.empty()) return consumed();
     SendPiece(*destinations, offset, piece, std::move(consumed));
   };
-  consumer.finished = [destinations](const absl::Status& status) {
-    if (!status.ok()) AbortTransfers(*destinations, status);
+  consumer.finished = [destinations, sent, is_sized](const absl::Status& status) {
+    if (!status.ok()) {
+      AbortTransfers(*destinations, status);
+    } else if (!is_sized) {
+      EndTransfers(*destinations, *sent);
+    }
   };
   return consumer;
 }
@@ -184,7 +201,7 @@ absl::StatusOr<ArrayRef> TransferHostShards(const cluster::Cluster& cluster, Arr
     shards.push_back(std::make_shared<Shard>(dispatcher, std::move(workers[k]), first_buffer + k));
   }
   for (const HostShard& host : host_shards) {
-    host.buffer->Attach(SendTo(BeginTransfers(*dispatcher, spec, host, shards)));
+    host.buffer->Attach(SendTo(BeginTransfers(*dispatcher, spec, host, shards), spec.dtype != DType::kString));
   }
   return std::make_shared<Array>(std::move(spec), std::move(shards));
 }

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "ifrt/client_status.h"
 #include "ifrt/shard.h"
@@ -14,6 +15,12 @@ namespace openpathways::ifrt {
 namespace {
 
 using Shards = std::vector<ShardRef>;
+
+void NoteLonger(std::atomic<int64_t>& longest, int64_t nanos) {
+  int64_t known = longest.load();
+  while (nanos > known && !longest.compare_exchange_weak(known, nanos)) {
+  }
+}
 
 class ProgramExecutable : public LoadedExecutable {
  public:
@@ -32,6 +39,7 @@ class ProgramExecutable : public LoadedExecutable {
   const std::vector<ArraySpec>& output_specs() const override { return output_specs_; }
 
   absl::StatusOr<ExecuteResult> Execute(const std::vector<ArrayRef>& arguments, const ExecuteOptions& options) override;
+  absl::StatusOr<LoadedExecutableRef> OnDevices(DeviceList devices) override;
 
  private:
   // What was found to fit a parameter, so that the next array like it needs no second look.
@@ -39,6 +47,7 @@ class ProgramExecutable : public LoadedExecutable {
     ShardingRef sharding;
     Shape shape;
     DType dtype = DType::kInvalid;
+    std::vector<int64_t> minor_to_major;
   };
 
   size_t program_size() const { return program().parameters_size(); }
@@ -60,6 +69,7 @@ class ProgramExecutable : public LoadedExecutable {
   std::vector<bool> donated_;       // by parameter
   std::mutex mu_;                   // guards what follows
   std::vector<Accepted> accepted_;  // by parameter
+  absl::flat_hash_map<DeviceList, LoadedExecutableRef> elsewhere_;
 };
 
 absl::Status ProgramExecutable::CheckShardShapes(size_t j, const Array& argument) const {
@@ -73,6 +83,11 @@ absl::Status ProgramExecutable::CheckShardShapes(size_t j, const Array& argument
   };
   if (argument.dtype() != dtype) {
     return describe(absl::StrCat("expected ", ToString(dtype), ", got ", ToString(argument.dtype())));
+  }
+  if (LayoutOf(parameter) != argument.spec().minor_to_major) {
+    return describe(absl::StrCat("expected the layout {", absl::StrJoin(LayoutOf(parameter), ","), "}, got {",
+                                 absl::StrJoin(argument.spec().minor_to_major, ","),
+                                 "} (minor to major; none is row-major)"));
   }
   for (size_t k = 0; k < devices().size(); ++k) {
     absl::StatusOr<Shape> shape = argument.sharding()->ShardShape(argument.shape(), static_cast<int>(k));
@@ -89,7 +104,8 @@ absl::Status ProgramExecutable::CheckArgument(size_t j, const Array& argument) {
   {
     std::lock_guard lock(mu_);
     const Accepted& known = accepted_[j];
-    if (known.sharding == argument.sharding() && known.dtype == argument.dtype() && known.shape == argument.shape()) {
+    if (known.sharding == argument.sharding() && known.dtype == argument.dtype() && known.shape == argument.shape() &&
+        known.minor_to_major == argument.spec().minor_to_major) {
       return absl::OkStatus();
     }
   }
@@ -100,7 +116,7 @@ absl::Status ProgramExecutable::CheckArgument(size_t j, const Array& argument) {
   }
   RETURN_IF_ERROR(CheckShardShapes(j, argument));
   std::lock_guard lock(mu_);
-  accepted_[j] = {argument.sharding(), argument.shape(), argument.dtype()};
+  accepted_[j] = {argument.sharding(), argument.shape(), argument.dtype(), argument.spec().minor_to_major};
   return absl::OkStatus();
 }
 
@@ -212,6 +228,7 @@ absl::StatusOr<ExecuteResult> ProgramExecutable::Launch(const std::vector<Shards
   }
   std::vector<Shards> outputs(output_specs_.size(), Shards(devices().size()));
   std::vector<Future<>> finished;
+  auto device_nanos = std::make_shared<std::atomic<int64_t>>(0);
   for (size_t p = 0; p < operation.parts.size(); ++p) {
     cluster::Outgoing& outgoing = operation.parts[p].outgoing;
     worker::Execute* execute = outgoing.command.mutable_execute();
@@ -228,16 +245,31 @@ absl::StatusOr<ExecuteResult> ProgramExecutable::Launch(const std::vector<Shards
     finished.push_back(promise.future());
     outgoing.request = dispatcher->NewNames();
     execute->set_completion_request(outgoing.request);
-    outgoing.on_reply = [promise = std::move(promise)](absl::StatusOr<cluster::Reply> reply) mutable {
+    outgoing.on_reply = [promise = std::move(promise), device_nanos](absl::StatusOr<cluster::Reply> reply) mutable {
+      if (reply.ok()) NoteLonger(*device_nanos, reply->device_nanos);
       promise.Set(ForClient(reply.status()));
     };
   }
   dispatcher->Dispatch(std::move(operation));
-  ExecuteResult result{{}, WhenAll(finished)};
+  ExecuteResult result{{}, WhenAll(finished), std::move(device_nanos)};
   for (size_t k = 0; k < outputs.size(); ++k) {
     result.outputs.push_back(std::make_shared<Array>(output_specs_[k], std::move(outputs[k])));
   }
   return result;
+}
+
+absl::StatusOr<LoadedExecutableRef> ProgramExecutable::OnDevices(DeviceList devices) {
+  if (devices.size() != this->devices().size()) {
+    return absl::InvalidArgumentError(absl::StrCat("the program ", program().name(), " for ", this->devices().size(),
+                                                   " devices cannot run on ", devices.size()));
+  }
+  std::lock_guard lock(mu_);
+  LoadedExecutableRef& executable = elsewhere_[devices];
+  if (executable == nullptr) {
+    ASSIGN_OR_RETURN(LoadedProgramRef program, loaded_->OnDevices(std::move(devices)));
+    ASSIGN_OR_RETURN(executable, MakeLoadedExecutable(std::move(program)));
+  }
+  return executable;
 }
 
 }  // namespace

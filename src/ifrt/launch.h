@@ -16,6 +16,9 @@ absl::StatusOr<LoadedExecutableRef> MakeLoadedExecutable(LoadedProgramRef progra
 // Dtype, global shape and sharding of each result of a program that runs on `devices`.
 absl::StatusOr<std::vector<ArraySpec>> OutputSpecs(const compiler::Program& program, const DeviceList& devices);
 
+// How a parameter or result lies on each device, as ArraySpec::minor_to_major.
+std::vector<int64_t> LayoutOf(const compiler::Array& array);
+
 }  // namespace openpathways::ifrt
 
 #endif  // OPENPATHWAYS_IFRT_LAUNCH_H_

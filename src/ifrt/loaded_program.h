@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -47,6 +48,11 @@ class LoadedProgram {
   size_t serialized_size() const { return executable_bytes_.size(); }
   const DeviceList& devices() const { return devices_; }
   const std::vector<Participant>& participants() const { return participants_; }
+
+  // The same program for other devices.
+  absl::StatusOr<std::shared_ptr<LoadedProgram>> OnDevices(DeviceList devices) const {
+    return Create(cluster_, compiled_, compile_options_, std::move(devices));
+  }
 
   // The loading on the workers of now; begins it if there is none. DATA_LOSS if one of them is lost.
   absl::StatusOr<std::shared_ptr<const Loading>> Load();

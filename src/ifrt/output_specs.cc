@@ -29,6 +29,7 @@ absl::StatusOr<ArraySpec> OutputSpec(const compiler::Program& program, const com
   ArraySpec spec;
   spec.dtype = static_cast<DType>(result.element_type());
   const Shape shard_shape(result.dims().begin(), result.dims().end());
+  spec.minor_to_major = LayoutOf(result);
   Sharding::Partitioning partitioning = Sharding::Opaque{};
   if (devices.size() == 1) {
     partitioning = Sharding::Replicated{};
@@ -51,6 +52,12 @@ absl::StatusOr<ArraySpec> OutputSpec(const compiler::Program& program, const com
 }
 
 }  // namespace
+
+std::vector<int64_t> LayoutOf(const compiler::Array& array) {
+  const auto& order = array.layout().minor_to_major();
+  if (order.size() != array.dims_size()) return {};  // tokens, or not told
+  return UnlessRowMajor({order.begin(), order.end()}, {array.dims().begin(), array.dims().end()});
+}
 
 absl::StatusOr<std::vector<ArraySpec>> OutputSpecs(const compiler::Program& program, const DeviceList& devices) {
   if (program.num_replicas() * program.num_partitions() != static_cast<int64_t>(devices.size())) {

@@ -66,6 +66,23 @@ absl::Status CheckMappings(absl::Span<const ArrayRef> arrays, const std::vector<
   return absl::OkStatus();
 }
 
+// The outputs lie as the shards that they are made of.
+absl::Status TakeLayouts(absl::Span<const ArrayRef> arrays, absl::Span<const ShardMapping> mappings,
+                         std::vector<ArraySpec>& specs) {
+  std::vector<bool> known(specs.size(), false);
+  for (const ShardMapping& mapping : mappings) {
+    const std::vector<int64_t>& order = arrays[mapping.in_array]->spec().minor_to_major;
+    ArraySpec& spec = specs[mapping.out_array];
+    if (known[mapping.out_array] && spec.minor_to_major != order) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("output ", mapping.out_array, " would have shards of different layouts"));
+    }
+    spec.minor_to_major = order;
+    known[mapping.out_array] = true;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckParts(const ArraySpec& spec, absl::Span<const ArrayRef> arrays) {
   const DeviceList& devices = spec.sharding->devices();
   if (arrays.size() != devices.size()) {
@@ -95,6 +112,7 @@ absl::StatusOr<ArraySpec> ShardSpec(const Array& array, int k) {
   spec.dtype = array.dtype();
   ASSIGN_OR_RETURN(spec.shape, array.sharding()->ShardShape(array.shape(), k));
   spec.sharding = Sharding::SingleDevice(array.sharding()->devices()[k], array.sharding()->memory_kind());
+  spec.minor_to_major = array.spec().minor_to_major;
   return spec;
 }
 
@@ -116,6 +134,11 @@ absl::StatusOr<std::vector<std::vector<ShardRef>>> ShardsOf(absl::Span<const Arr
 
 absl::StatusOr<ArrayRef> Assemble(ArraySpec spec, absl::Span<const ArrayRef> arrays, CopySemantics semantics) {
   RETURN_IF_ERROR(CheckParts(spec, arrays));
+  spec.minor_to_major = arrays.front()->spec().minor_to_major;  // a sharding has at least one device
+  for (const ArrayRef& part : arrays) {
+    if (part->spec().minor_to_major == spec.minor_to_major) continue;
+    return absl::InvalidArgumentError("arrays of different layouts cannot make one array");
+  }
   absl::StatusOr<std::vector<std::vector<ShardRef>>> parts = ShardsOf(arrays, semantics);
   if (absl::IsDataLoss(parts.status())) return std::make_shared<Array>(std::move(spec), parts.status());
   if (!parts.ok()) return parts.status();
@@ -144,6 +167,7 @@ absl::StatusOr<std::vector<ArrayRef>> Disassemble(const ArrayRef& array, CopySem
 absl::StatusOr<std::vector<ArrayRef>> Remap(absl::Span<const ArrayRef> arrays, std::vector<ArraySpec> specs,
                                             absl::Span<const ShardMapping> mappings, CopySemantics semantics) {
   RETURN_IF_ERROR(CheckMappings(arrays, specs, mappings));
+  RETURN_IF_ERROR(TakeLayouts(arrays, mappings, specs));
   absl::StatusOr<std::vector<std::vector<ShardRef>>> shards = ShardsOf(arrays, semantics);
   if (absl::IsDataLoss(shards.status())) return LostArrays(std::move(specs), shards.status());
   if (!shards.ok()) return shards.status();

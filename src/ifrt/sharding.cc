@@ -48,21 +48,44 @@ absl::Status CheckRank(const TileAssignment& tiles, const Shape& shape) {
       absl::StrCat("a sharding of ", ArrayRank(tiles), " dimensions does not fit an array of shape ", ToString(shape)));
 }
 
-// Shape of tile number `tile`: every dimension is cut into pieces of the rounded-up size, the last may be shorter.
-Shape TileShape(const TileAssignment& tiles, const Shape& shape, int64_t tile) {
+// Tile number `tile`: every dimension is cut into pieces of the rounded-up size, the last may be shorter.
+Box Tile(const TileAssignment& tiles, const Shape& shape, int64_t tile) {
   for (int i = 0; i < tiles.subgroup_dims; ++i) tile /= tiles.dims[tiles.dims.size() - 1 - i];
-  Shape result(shape.size());
+  Box box;
+  box.begin.resize(shape.size());
+  box.size.resize(shape.size());
   for (int64_t d = static_cast<int64_t>(shape.size()) - 1; d >= 0; --d) {
     const int64_t index = tile % tiles.dims[d];
     tile /= tiles.dims[d];
     const int64_t size = (shape[d] + tiles.dims[d] - 1) / tiles.dims[d];
-    const int64_t begin = std::min(index * size, shape[d]);
-    result[d] = std::min(begin + size, shape[d]) - begin;
+    box.begin[d] = std::min(index * size, shape[d]);
+    box.size[d] = std::min(box.begin[d] + size, shape[d]) - box.begin[d];
   }
-  return result;
+  return box;
 }
 
 }  // namespace
+
+std::vector<int64_t> UnlessRowMajor(std::vector<int64_t> minor_to_major, const Shape& shape) {
+  int64_t last = static_cast<int64_t>(shape.size());
+  for (int64_t dim : minor_to_major) {
+    if (NumElements(shape) <= 1) break;
+    if (shape[dim] == 1) continue;
+    if (dim > last) return minor_to_major;
+    last = dim;
+  }
+  return {};
+}
+
+std::optional<Box> Intersect(const Box& a, const Box& b) {
+  Box both;
+  for (size_t d = 0; d < a.begin.size(); ++d) {
+    both.begin.push_back(std::max(a.begin[d], b.begin[d]));
+    both.size.push_back(std::min(a.begin[d] + a.size[d], b.begin[d] + b.size[d]) - both.begin[d]);
+    if (both.size[d] <= 0) return std::nullopt;
+  }
+  return both;
+}
 
 Sharding::Sharding(DeviceList devices, std::string memory_kind, Partitioning partitioning)
     : devices_(std::move(devices)), memory_kind_(std::move(memory_kind)), partitioning_(std::move(partitioning)) {}
@@ -109,9 +132,20 @@ absl::StatusOr<Shape> Sharding::ShardShape(const Shape& shape, int k) const {
   if (const auto* concrete = std::get_if<Concrete>(&partitioning_)) return concrete->shard_shapes[k];
   if (const auto* tiles = std::get_if<TileAssignment>(&partitioning_)) {
     RETURN_IF_ERROR(CheckRank(*tiles, shape));
-    return TileShape(*tiles, shape, tile_of_device_[k]);
+    return Tile(*tiles, shape, tile_of_device_[k]).size;
   }
   return absl::InvalidArgumentError("the shard shapes of an opaque sharding are not known");
+}
+
+absl::StatusOr<Box> Sharding::ShardBox(const Shape& shape, int k) const {
+  ASSIGN_OR_RETURN(Shape shard_shape, ShardShape(shape, k));
+  const auto* replicated = std::get_if<Replicated>(&partitioning_);
+  const bool is_whole = (replicated != nullptr && replicated->same_values) || devices_.size() == 1;
+  if (is_whole && shard_shape == shape) return Box{std::vector<int64_t>(shape.size(), 0), std::move(shard_shape)};
+  const auto* tiles = std::get_if<TileAssignment>(&partitioning_);
+  if (tiles != nullptr && tiles->subgroups_are_replicas) return Tile(*tiles, shape, tile_of_device_[k]);
+  return absl::InvalidArgumentError(absl::StrCat("the sharding does not say which part of an array of shape ",
+                                                 ToString(shape), " shard ", k, " of ", devices_.size(), " holds"));
 }
 
 absl::StatusOr<Shape> Sharding::GlobalShape(const Shape& shard_shape) const {

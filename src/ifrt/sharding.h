@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -25,6 +26,20 @@ struct TileAssignment {
 
   friend bool operator==(const TileAssignment&, const TileAssignment&) = default;
 };
+
+// A rectangular part of an array: `size[d]` elements from `begin[d]` on, along each dimension.
+struct Box {
+  std::vector<int64_t> begin;
+  Shape size;
+
+  friend bool operator==(const Box&, const Box&) = default;
+  template <typename H>
+  friend H AbslHashValue(H state, const Box& box) {
+    return H::combine(std::move(state), box.begin, box.size);
+  }
+};
+// The elements that are in both; nullopt if there are none. REQUIRES: the same rank.
+std::optional<Box> Intersect(const Box& a, const Box& b);
 
 // Immutable, thread-safe.
 class Sharding {
@@ -58,6 +73,9 @@ class Sharding {
 
   // Shape of shard `k` (on devices()[k]) of an array of `shape`. INVALID_ARGUMENT if the ranks do not fit.
   absl::StatusOr<Shape> ShardShape(const Shape& shape, int k) const;
+  // Which elements of an array of `shape` shard `k` holds. INVALID_ARGUMENT if the sharding does not say: each device
+  // has values of its own (MANUAL, UNREDUCED), or only the shapes of the shards are known.
+  absl::StatusOr<Box> ShardBox(const Shape& shape, int k) const;
   // The inverse for even shardings: the array whose shards all have this shape.
   absl::StatusOr<Shape> GlobalShape(const Shape& shard_shape) const;
 
@@ -77,7 +95,12 @@ struct ArraySpec {
   DType dtype = DType::kInvalid;
   Shape shape;
   ShardingRef sharding;
+  // How each shard lies on its device; empty = row-major, which is every device's default.
+  std::vector<int64_t> minor_to_major = {};
 };
+
+// The order, or nothing if an array of `shape` lies in row-major order by it: dimensions of one element do not matter.
+std::vector<int64_t> UnlessRowMajor(std::vector<int64_t> minor_to_major, const Shape& shape);
 
 }  // namespace openpathways::ifrt
 

@@ -26,6 +26,21 @@ absl::Status CheckShardSemantics(bool given, xla::ifrt::proto::SingleDeviceShard
   return absl::InvalidArgumentError(absl::StrCat("Unknown single device shard semantics ", semantics));
 }
 
+// One for each array.
+absl::StatusOr<std::vector<ifrt::ArraySpec>> SpecsFor(
+    Call& call, const Arrays& arrays, const google::protobuf::RepeatedPtrField<xla::ifrt::ArraySpecProto>& protos) {
+  if (protos.size() != static_cast<int>(arrays.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(protos.size(), " results are described for ", arrays.size(), " arrays"));
+  }
+  ASSIGN_OR_RETURN(std::shared_ptr<const ifrt::DeviceIds> ids, call.device_ids());
+  std::vector<ifrt::ArraySpec> specs;
+  for (const xla::ifrt::ArraySpecProto& proto : protos) {
+    ASSIGN_OR_RETURN(specs.emplace_back(), FromProto(proto, *ids));
+  }
+  return specs;
+}
+
 }  // namespace
 
 void Handle(CallRef call, const wire::MakeErrorArraysRequest& request) {
@@ -144,18 +159,30 @@ void Handle(CallRef call, const wire::FullyReplicatedShardRequest& request) {
 
 void Handle(CallRef call, const wire::ReshardArraysRequest& request) {
   Call& c = *call;
-  AnswerWithArrays(std::move(call), Handles(request.result_handles()), {}, [&]() -> absl::StatusOr<Arrays> {
-    RETURN_IF_ERROR(c.FindArrays(Handles(request.array_handles())).status());
-    return absl::UnimplementedError("Resharding of arrays by the server (ReshardArrays) is not supported yet");
-  });
+  wire::IfrtResponse response;
+  *response.mutable_reshard_arrays_response()->mutable_array_handles() = request.result_handles();
+  AnswerWithArrays(std::move(call), Handles(request.result_handles()), std::move(response),
+                   [&]() -> absl::StatusOr<Arrays> {
+                     ASSIGN_OR_RETURN(ifrt::CopySemantics semantics, FromProto(request.copy_semantics()));
+                     ASSIGN_OR_RETURN(Arrays arrays, c.FindArrays(Handles(request.array_handles())));
+                     ASSIGN_OR_RETURN(std::vector<ifrt::ArraySpec> specs, SpecsFor(c, arrays, request.array_specs()));
+                     return c.backend().ReshardArrays(arrays, std::move(specs), semantics);
+                   });
 }
 
 void Handle(CallRef call, const wire::BitcastArraysRequest& request) {
   Call& c = *call;
-  AnswerWithArrays(std::move(call), Handles(request.result_handles()), {}, [&]() -> absl::StatusOr<Arrays> {
-    RETURN_IF_ERROR(c.FindArrays(Handles(request.array_handles())).status());
-    return absl::UnimplementedError("Bitcasts of arrays (BitcastArrays) are not supported yet");
-  });
+  wire::IfrtResponse response;
+  *response.mutable_bitcast_arrays_response()->mutable_array_handles() = request.result_handles();
+  AnswerWithArrays(
+      std::move(call), Handles(request.result_handles()), std::move(response),
+      [&]() -> absl::StatusOr<Arrays> {
+        ASSIGN_OR_RETURN(ifrt::CopySemantics semantics, FromProto(request.copy_semantics()));
+        ASSIGN_OR_RETURN(Arrays arrays, c.FindArrays(Handles(request.array_handles())));
+        ASSIGN_OR_RETURN(std::vector<ifrt::ArraySpec> specs, SpecsFor(c, arrays, request.array_specs()));
+        return c.backend().BitcastArrays(arrays, std::move(specs), semantics);
+      },
+      &Call::source_context);
 }
 
 void Handle(CallRef call, const wire::DeleteArrayRequest& request) {

@@ -4,6 +4,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "proxy/plugin_program.h"
 #include "proxy/requests.h"
 #include "proxy/wire_types.h"
 
@@ -71,10 +72,6 @@ struct Program {
 absl::StatusOr<Program> CheckProgram(const Call& call, const wire::CompileRequest& request) {
   ASSIGN_OR_RETURN(std::shared_ptr<const ifrt::DeviceIds> ids, call.device_ids());
   const std::string& type = request.program().type_name();
-  if (type == "xla::ifrt::PluginProgram") {
-    // Clients look for the words "Bad PluginProgram" to learn that a server does not know a request.
-    return absl::UnimplementedError("Bad PluginProgram: plugin programs are not supported by this server yet");
-  }
   if (type == "xla::ifrt::CustomCallProgram") {
     return absl::UnimplementedError("Colocated Python (CustomCallProgram) is not supported by this server yet");
   }
@@ -129,11 +126,24 @@ void Answer(Call& call, const ifrt::LoadedExecutableRef& executable) {
   call.Respond(std::move(response));
 }
 
+void CompilePluginProgram(Call& call, const wire::CompileRequest& request) {
+  absl::StatusOr<std::shared_ptr<const ifrt::DeviceIds>> ids = call.device_ids();
+  if (!ids.ok()) return call.Fail(ids.status());
+  if (!request.host_callbacks().empty()) {
+    return call.Fail(absl::InvalidArgumentError("A PluginProgram has no host callbacks"));
+  }
+  absl::StatusOr<ifrt::LoadedExecutableRef> executable =
+      MakePluginExecutable(request.program().data(), call.backend(), **ids);
+  if (!executable.ok()) return call.Fail(executable.status());
+  Answer(call, *executable);
+}
+
 }  // namespace
 
 void Handle(CallRef call, const wire::CompileRequest& request) {
   // The error is raised by the very call that the context describes; the client would print the id as it is.
   call->set_error_context(nullptr);
+  if (request.program().type_name() == "xla::ifrt::PluginProgram") return CompilePluginProgram(*call, request);
   absl::StatusOr<Program> program = CheckProgram(*call, request);
   if (!program.ok()) return call->Fail(program.status());
   Future<ifrt::LoadedExecutableRef> compiled = call->backend().Compile(

@@ -70,8 +70,14 @@ class DiskStore::TaskQueue {
 // One file on its way into a host buffer. Used by the store's thread, apart from what is said otherwise.
 class DiskStore::File : public std::enable_shared_from_this<File> {
  public:
-  File(std::shared_ptr<TaskQueue> queue, transport::Arena* memory, std::string path, int fd, ifrt::HostBufferRef buffer)
-      : queue_(std::move(queue)), memory_(memory), path_(std::move(path)), fd_(fd), buffer_(std::move(buffer)) {}
+  File(std::shared_ptr<TaskQueue> queue, transport::Arena* memory, std::string path, int fd, int64_t size,
+       ifrt::HostBufferRef buffer)
+      : queue_(std::move(queue)),
+        memory_(memory),
+        path_(std::move(path)),
+        fd_(fd),
+        size_(size),
+        buffer_(std::move(buffer)) {}
   ~File() {
     close(fd_);
     if (!finished_) buffer_->Finish(absl::CancelledError("The server stopped reading a host buffer file"));
@@ -83,7 +89,7 @@ class DiskStore::File : public std::enable_shared_from_this<File> {
 
  private:
   void ReadPiece() {
-    const int64_t size = std::min(kPieceSize, buffer_->size() - offset_);
+    const int64_t size = std::min(kPieceSize, size_ - offset_);
     if (size == 0) return Finish(absl::OkStatus());
     absl::StatusOr<transport::Buffer> piece = AllocatePiece(size, memory_);
     if (!piece.ok()) return Finish(piece.status());
@@ -114,6 +120,7 @@ class DiskStore::File : public std::enable_shared_from_this<File> {
   transport::Arena* const memory_;
   const std::string path_;
   const int fd_;
+  const int64_t size_;
   const ifrt::HostBufferRef buffer_;
   int64_t offset_ = 0;
   int ahead_ = 0;  // pieces that nobody has taken yet
@@ -169,7 +176,7 @@ absl::Status DiskStore::Read(HostBufferTable& table, uint64_t handle, int64_t si
   }
   // From now on nobody else can touch the bytes by name; they go when they have been read.
   unlink(path.c_str());
-  auto file = std::make_shared<File>(queue_, table.memory(), path, fd, *std::move(buffer));
+  auto file = std::make_shared<File>(queue_, table.memory(), path, fd, size, *std::move(buffer));
   queue_->Post([file = std::move(file)] { file->ReadAhead(); });
   return absl::OkStatus();
 }

@@ -49,6 +49,18 @@ void FillLayouts(const ProgramArrays& arrays, Metadata::LayoutList& list) {
   for (const compiler::Array& array : arrays) *list.add_layouts() = ToProto(array.layout());
 }
 
+void DescribeArrays(const ifrt::LoadedExecutable& executable, Metadata& body) {
+  const compiler::Program& program = executable.program();
+  FillParameterShardings(executable, body);
+  FillOutputShardings(executable, body);
+  FillLayouts(program.parameters(), *body.mutable_parameter_layouts_list());
+  FillLayouts(program.results(), *body.mutable_output_layouts_list());
+  Metadata::MemoryKindList& kinds = *body.mutable_output_memory_kinds()->add_memory_kind_lists();
+  for (const compiler::Array& result : program.results()) {
+    kinds.add_memory_kinds(result.memory_kind().empty() ? ifrt::kMemoryKinds[0] : result.memory_kind());
+  }
+}
+
 void FillMemoryStats(const compiler::Program& program, xla::CompiledMemoryStatsProto& stats) {
   const auto* descriptor = stats.GetDescriptor();
   for (const auto& [name, value] : program.memory_stats()) {
@@ -72,13 +84,11 @@ void Handle(CallRef call, const wire::LoadedExecutableMetadataRequest& request) 
   const compiler::Program& program = executable->program();
   wire::IfrtResponse response;
   Metadata& body = *response.mutable_loaded_executable_metadata_response();
-  FillParameterShardings(*executable, body);
-  FillOutputShardings(*executable, body);
-  FillLayouts(program.parameters(), *body.mutable_parameter_layouts_list());
-  FillLayouts(program.results(), *body.mutable_output_layouts_list());
-  Metadata::MemoryKindList& kinds = *body.mutable_output_memory_kinds()->add_memory_kind_lists();
-  for (const compiler::Array& result : program.results()) {
-    kinds.add_memory_kinds(result.memory_kind().empty() ? ifrt::kMemoryKinds[0] : result.memory_kind());
+  if (executable->describes_arrays()) {
+    DescribeArrays(*executable, body);
+  } else {
+    const absl::Status unknown = absl::UnimplementedError("the program has no arrays before it is executed");
+    *body.mutable_parameter_layouts_error() = *body.mutable_output_layouts_error() = ToProto(unknown);
   }
   Metadata::DonatedInputIndices& donated = *body.mutable_donated_input_indices();
   for (int32_t index : program.donated_parameters()) donated.add_donated_input_indices(index);

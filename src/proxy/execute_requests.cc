@@ -18,18 +18,23 @@ absl::Span<const uint64_t> ResultHandles(const Request& request) {
   return absl::MakeConstSpan(request.result_array_handle().data(), request.result_array_handle_size());
 }
 
-absl::Status CheckDevices(const Request& request, const ifrt::LoadedExecutable& executable,
-                          const ifrt::DeviceIds& ids) {
-  if (request.device_ids().empty()) return absl::OkStatus();
+// The executable on the devices of the request: its own, unless it is one that runs anywhere.
+absl::StatusOr<ifrt::LoadedExecutableRef> FindExecutable(Call& call, const Request& request) {
+  ASSIGN_OR_RETURN(std::shared_ptr<const ifrt::DeviceIds> ids, call.device_ids());
+  ASSIGN_OR_RETURN(ifrt::LoadedExecutableRef executable,
+                   call.session().executables().Find(request.loaded_executable_handle()));
+  if (request.device_ids().empty()) return executable;
   ASSIGN_OR_RETURN(ifrt::DeviceList devices,
-                   ids.FindAll(absl::MakeConstSpan(request.device_ids().data(), request.device_ids_size())));
-  if (devices == executable.devices()) return absl::OkStatus();
-  return absl::UnimplementedError(
-      "Executables that run on other devices than those they were compiled for (portable "
-      "executables) are not supported");
+                   ids->FindAll(absl::MakeConstSpan(request.device_ids().data(), request.device_ids_size())));
+  if (devices == executable->devices()) return executable;
+  return executable->OnDevices(std::move(devices));
 }
 
 absl::StatusOr<ifrt::ExecuteOptions> OptionsOf(const Request& request) {
+  // Clients may pass options to a runtime that they know; this one has none.
+  for (const auto& [name, value] : request.execute_options().custom_options().attributes()) {
+    return absl::InvalidArgumentError(absl::StrCat("There is no execute option '", name, "'"));
+  }
   ifrt::ExecuteOptions options;
   options.want_status = request.execute_options().fill_status();
   for (int32_t index : request.execute_options().non_donatable_input_indices()) {
@@ -53,11 +58,11 @@ absl::StatusOr<uint64_t> StatusHandle(Session& session, const Request& request) 
   return handle;
 }
 
-void BindStatus(Call& call, uint64_t handle, Future<> status, UserContextRef context) {
+void BindStatus(Call& call, uint64_t handle, FutureEntry entry) {
   if (handle == 0) return;
   call.session()
       .statuses()
-      .Insert(handle, std::make_shared<const FutureEntry>(FutureEntry{std::move(status), std::move(context)}))
+      .Insert(handle, std::make_shared<const FutureEntry>(std::move(entry)))
       .IgnoreError();  // it was free; fails only once the session has ended
 }
 
@@ -68,12 +73,9 @@ struct Launch {
 
 absl::StatusOr<Launch> Execute(Call& call, const Request& request) {
   RETURN_IF_ERROR(CheckNewArrayHandles(call.session(), ResultHandles(request)));
-  ASSIGN_OR_RETURN(std::shared_ptr<const ifrt::DeviceIds> ids, call.device_ids());
-  ASSIGN_OR_RETURN(ifrt::LoadedExecutableRef executable,
-                   call.session().executables().Find(request.loaded_executable_handle()));
-  RETURN_IF_ERROR(CheckDevices(request, *executable, *ids));
+  ASSIGN_OR_RETURN(ifrt::LoadedExecutableRef executable, FindExecutable(call, request));
   ASSIGN_OR_RETURN(ifrt::ExecuteOptions options, OptionsOf(request));
-  const size_t num_outputs = executable->output_specs().size();
+  const size_t num_outputs = executable->num_outputs();
   if (!request.result_array_handle().empty() && request.result_array_handle_size() != static_cast<int>(num_outputs)) {
     return absl::InvalidArgumentError(absl::StrCat("The program has ", num_outputs, " results, but ",
                                                    request.result_array_handle_size(), " handles were given for them"));
@@ -95,11 +97,11 @@ absl::StatusOr<Launch> Execute(Call& call, const Request& request) {
 }
 
 // Tells a client that executes this program for the first time what its results are and where.
-void DescribeOutputs(Call& call, const ifrt::LoadedExecutable& executable, const ifrt::DeviceIds& ids,
-                     absl::Span<const uint64_t> handles, wire::LoadedExecutableExecuteResponse& body) {
+void DescribeOutputs(const Launch& launch, const ifrt::DeviceIds& ids, absl::Span<const uint64_t> handles,
+                     wire::LoadedExecutableExecuteResponse& body) {
   for (size_t i = 0; i < handles.size(); ++i) {
-    const ifrt::ArraySpec& spec = executable.output_specs()[i];
-    const compiler::Program& program = executable.program();
+    const ifrt::ArraySpec& spec = launch.result.outputs[i]->spec();
+    const compiler::Program& program = launch.executable->program();
     const bool known = static_cast<int>(i) < program.results_size();
     auto& output = *body.add_outputs();
     *output.mutable_dtype() = ToProto(spec.dtype);
@@ -119,11 +121,12 @@ void Handle(CallRef call, const wire::LoadedExecutableExecuteRequest& request) {
   if (!launch.ok()) {
     call->BindError(ResultHandles(request), launch.status());
     if (status_handle.ok() && request.result_status_handle() != 0) {
-      BindStatus(*call, *status_handle, Future<>(call->Blame(launch.status())), call->error_context());
+      BindStatus(*call, *status_handle, {Future<>(call->Blame(launch.status())), call->error_context()});
     }
     return call->Fail(launch.status());
   }
-  BindStatus(*call, *status_handle, launch->result.status, call->context());
+  BindStatus(*call, *status_handle,
+             {launch->result.status, call->context(), /*is_deletion=*/false, launch->result.device_nanos});
 
   wire::IfrtResponse response;
   wire::LoadedExecutableExecuteResponse& body = *response.mutable_loaded_executable_execute_response();
@@ -134,7 +137,7 @@ void Handle(CallRef call, const wire::LoadedExecutableExecuteRequest& request) {
   }
   std::vector<uint64_t> handles(launch->result.outputs.size());
   for (uint64_t& handle : handles) handle = session.NewHandle();
-  DescribeOutputs(*call, *launch->executable, **call->device_ids(), handles, body);
+  DescribeOutputs(*launch, **call->device_ids(), handles, body);
   call->BindArrays(handles, std::move(launch->result.outputs), call->context());
   call->Respond(std::move(response));
 }

@@ -52,7 +52,10 @@ class FakeExecutable : public ifrt::LoadedExecutable {
     const auto& keep = options.non_donatable_inputs;
     if (std::find(keep.begin(), keep.end(), 0) == keep.end()) arguments[0]->Delete();
     ifrt::ArrayRef output = backend_->NewOutput(specs_[0]);
-    return ifrt::ExecuteResult{{output}, output->Ready()};
+    return ifrt::ExecuteResult{{output}, output->Ready(), std::make_shared<const std::atomic<int64_t>>(2500)};
+  }
+  absl::StatusOr<ifrt::LoadedExecutableRef> OnDevices(ifrt::DeviceList devices) override {
+    return std::make_shared<FakeExecutable>(backend_, std::move(devices));
   }
 
  private:
@@ -258,6 +261,18 @@ absl::StatusOr<std::vector<ifrt::ArrayRef>> FakeBackend::RemapArrays(absl::Span<
   }
   absl::MutexLock lock(&mu_);
   mappings_.assign(mappings.begin(), mappings.end());
+  return result;
+}
+
+absl::StatusOr<std::vector<ifrt::ArrayRef>> FakeBackend::ReshardArrays(absl::Span<const ifrt::ArrayRef> arrays,
+                                                                       std::vector<ifrt::ArraySpec> specs,
+                                                                       ifrt::CopySemantics semantics) {
+  std::vector<ifrt::ArrayRef> result;
+  for (const ifrt::ArrayRef& array : arrays) RETURN_IF_ERROR(array->Usable());
+  for (ifrt::ArraySpec& spec : specs) result.push_back(NewArray(std::move(spec)));
+  if (semantics == ifrt::CopySemantics::kDonateInput) {
+    for (const ifrt::ArrayRef& array : arrays) array->Delete();
+  }
   return result;
 }
 

@@ -75,6 +75,14 @@ class FakeBackend : public ifrt::Backend {
                                                           std::vector<ifrt::ArraySpec> specs,
                                                           absl::Span<const ifrt::ShardMapping> mappings,
                                                           ifrt::CopySemantics semantics) override;
+  absl::StatusOr<std::vector<ifrt::ArrayRef>> ReshardArrays(absl::Span<const ifrt::ArrayRef> arrays,
+                                                            std::vector<ifrt::ArraySpec> specs,
+                                                            ifrt::CopySemantics semantics) override;
+  absl::StatusOr<std::vector<ifrt::ArrayRef>> BitcastArrays(absl::Span<const ifrt::ArrayRef> arrays,
+                                                            std::vector<ifrt::ArraySpec> specs,
+                                                            ifrt::CopySemantics semantics) override {
+    return ReshardArrays(arrays, std::move(specs), semantics);
+  }
   absl::StatusOr<ifrt::ArrayRef> FullyReplicatedShard(const ifrt::ArrayRef& array,
                                                       ifrt::CopySemantics semantics) override;
   Future<ifrt::LoadedExecutableRef> Compile(std::string program, std::string compile_options,

@@ -1,3 +1,5 @@
+#include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -7,15 +9,17 @@
 namespace openpathways::proxy {
 namespace {
 
-// Answers `call` with `response` once the future is there, or with its error.
-void AnswerWhenReady(CallRef call, FutureEntryRef entry, wire::IfrtResponse response) {
+// Answers `call` with `response`, which `complete` completes, once the future is there, or with its error.
+using Complete = std::function<void(wire::IfrtResponse&)>;
+void AnswerWhenReady(CallRef call, FutureEntryRef entry, wire::IfrtResponse response, Complete complete = nullptr) {
   call->set_error_context(entry->context);
   const Counting counting = entry->is_deletion ? Counting::kNotCounted : Counting::kCounted;
-  entry->future.OnReady(
-      [call = std::move(call), counting, response = std::move(response)](const absl::Status& status) mutable {
-        if (!status.ok()) return call->Fail(status);
-        call->Respond(std::move(response), counting);
-      });
+  entry->future.OnReady([call = std::move(call), counting, response = std::move(response),
+                         complete = std::move(complete)](const absl::Status& status) mutable {
+    if (!status.ok()) return call->Fail(status);
+    if (complete) complete(response);
+    call->Respond(std::move(response), counting);
+  });
 }
 
 }  // namespace
@@ -33,7 +37,15 @@ void Handle(CallRef call, const wire::LoadedExecutableFetchExecuteResultRequest&
   if (!entry.ok()) return call->Fail(entry.status());
   wire::IfrtResponse response;
   response.mutable_loaded_executable_fetch_execute_result_response();
-  AnswerWhenReady(std::move(call), *std::move(entry), std::move(response));
+  Complete complete;
+  if ((*entry)->device_nanos != nullptr) {
+    complete = [platform = call->backend().platform_name(),
+                nanos = (*entry)->device_nanos](wire::IfrtResponse& response) {
+      auto& times = *response.mutable_loaded_executable_fetch_execute_result_response()->mutable_device_time();
+      times[platform] = static_cast<double>(nanos->load()) / 1000;  // microseconds
+    };
+  }
+  AnswerWhenReady(std::move(call), *std::move(entry), std::move(response), std::move(complete));
 }
 
 namespace {

@@ -51,7 +51,7 @@ absl::StatusOr<ifrt::ArrayRef> MakeFromOneBuffer(Call& call, const wire::MakeArr
                                                  BufferClaim claim) {
   ASSIGN_OR_RETURN(std::shared_ptr<const ifrt::DeviceIds> ids, call.device_ids());
   ASSIGN_OR_RETURN(ifrt::ArraySpec spec, MakeArraySpec(request.dtype(), request.shape(), request.sharding(), *ids));
-  RETURN_IF_ERROR(CheckDefaultLayout(request.layout(), spec.shape));
+  ASSIGN_OR_RETURN(spec.minor_to_major, FromProto(request.layout(), spec.shape));
   ifrt::HostShard shard;
   shard.shape = spec.shape;
   ASSIGN_OR_RETURN(shard.byte_strides, StridesFromProto(StridesOf(request), spec.dtype, spec.shape));

@@ -44,7 +44,7 @@ absl::StatusOr<ifrt::HostBufferRef> HostBufferTable::BeginStore(uint64_t handle,
     incoming_.erase(it);
   }
   if (claimed == nullptr) return DroppingBuffer(size);
-  if (claimed->size() != size) {
+  if (claimed->size() != size && claimed->size() != ifrt::HostBuffer::kUnknownSize) {
     claimed->Finish(WrongSize(handle, size, claimed->size()));
     return DroppingBuffer(size);
   }
@@ -66,7 +66,7 @@ absl::StatusOr<ifrt::HostBufferRef> HostBufferTable::Claim(uint64_t handle, int6
     stored = std::move(entry.buffer);
     incoming_.erase(it);
   }
-  if (stored->size() != size) {
+  if (stored->size() != size && size != ifrt::HostBuffer::kUnknownSize) {
     const absl::Status error = WrongSize(handle, stored->size(), size);
     stored->Finish(error);
     return error;

@@ -27,7 +27,7 @@ class HostBufferTable {
   // handle has been stored already, NOT_FOUND once the session has ended. If nobody wants the bytes any more, the
   // buffer drops them.
   absl::StatusOr<ifrt::HostBufferRef> BeginStore(uint64_t handle, int64_t size);
-  // …and the array's side. INVALID_ARGUMENT if the client stored another number of bytes.
+  // …and the array's side. INVALID_ARGUMENT if the client stored another number of bytes. `size` may be kUnknownSize.
   absl::StatusOr<ifrt::HostBufferRef> Claim(uint64_t handle, int64_t size);
   // Nobody will claim this buffer: drops it, now or when it comes.
   void Discard(uint64_t handle);

@@ -91,6 +91,37 @@ TEST_F(HostBufferTest, AWrongSizeIsTheArraysErrorAndNotTheSessions) {
   EXPECT_EQ(backend_.WaitReceived(0)->WaitFinished().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// How many bytes an array of strings has shows only when they come.
+TEST_F(HostBufferTest, StringsBeforeAndAfterTheirRequest) {
+  auto client = NewClient();
+  auto make = [](uint64_t handle) {
+    wire::IfrtRequest request = MakeArrayRequest(handle, 144, {2});
+    request.mutable_make_array_from_host_buffer_request()->mutable_dtype()->set_kind(
+        xla::ifrt::DTypeProto::KIND_STRING);
+    return request;
+  };
+  EXPECT_EQ(Code(client->Call(make(1))), error::OK);
+  EXPECT_TRUE(client->Store(1, Pattern(3'000'001)).ok());
+  EXPECT_TRUE(client->Store(2, Pattern(17)).ok());
+  EXPECT_EQ(Code(client->Call(make(2))), error::OK);
+  for (int i = 0; i < 2; ++i) {
+    auto received = backend_.WaitReceived(i);
+    EXPECT_TRUE(received->WaitFinished().ok());
+    EXPECT_EQ(received->Bytes(), Pattern(i == 0 ? 3'000'001 : 17));
+  }
+  // A stream that breaks is the array's error.
+  EXPECT_EQ(Code(client->Call(make(3))), error::OK);
+  {
+    grpc::ClientContext context;
+    client->AddStoreMetadata(context, 3, 10);
+    wire::GrpcHostBufferStoreResponse response;
+    auto writer = client->stub().HostBufferStore(&context, &response);
+    writer->WritesDone();
+    EXPECT_EQ(writer->Finish().error_code(), grpc::StatusCode::DATA_LOSS);
+  }
+  EXPECT_FALSE(backend_.WaitReceived(2)->WaitFinished().ok());
+}
+
 TEST_F(HostBufferTest, StoresThatMustFail) {
   auto client = NewClient();
   EXPECT_TRUE(client->Store(1, "four").ok());

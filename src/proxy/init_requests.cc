@@ -138,7 +138,6 @@ void Handle(CallRef call, const wire::GetDefaultLayoutRequest& request) {
     RETURN_IF_ERROR(ids->Find(request.device_id()).status());
     RETURN_IF_ERROR(MemoryKindFromName(request.memory_kind()).status());
     ASSIGN_OR_RETURN(ifrt::DType dtype, FromProto(request.dtype()));
-    if (dtype == ifrt::DType::kString) return absl::UnimplementedError("arrays of strings are not supported");
     ASSIGN_OR_RETURN(ifrt::Shape shape, ShapeFromDims(absl::MakeConstSpan(request.dims().data(), request.dims_size())));
     return std::make_pair(dtype, std::move(shape));
   };

@@ -39,7 +39,11 @@ TEST_F(MalformedTest, ImpossibleArrays) {
   expect_error([](auto& make) { make.mutable_shape()->set_dims(0, -4); });
   expect_error([](auto& make) { *make.mutable_shape() = Dims({INT64_MAX, INT64_MAX}); });
   expect_error([](auto& make) { make.mutable_dtype()->set_kind(static_cast<xla::ifrt::DTypeProto::Kind>(55)); });
-  expect_error([](auto& make) { make.mutable_dtype()->set_kind(xla::ifrt::DTypeProto::KIND_STRING); });
+  expect_error([](auto& make) { make.mutable_dtype()->set_kind(xla::ifrt::DTypeProto::KIND_OPAQUE); });
+  expect_error([](auto& make) {
+    make.mutable_dtype()->set_kind(xla::ifrt::DTypeProto::KIND_STRING);
+    make.mutable_byte_strides()->add_strides(8);
+  });
   expect_error([](auto& make) { make.clear_sharding(); });
   expect_error([](auto& make) { make.mutable_sharding()->mutable_serialized_sharding()->set_data("\xff\xff"); });
   expect_error([](auto& make) { *make.mutable_sharding() = HloSharding({144, 145}, Tiled({2})); });

@@ -40,6 +40,8 @@ struct FutureEntry {
   Future<> future;
   UserContextRef context;
   bool is_deletion = false;  // made by DeleteArray: its CheckFuture is not counted (see Counting)
+  // Of an execution; see ifrt::ExecuteResult.
+  std::shared_ptr<const std::atomic<int64_t>> device_nanos = nullptr;
 };
 using FutureEntryRef = std::shared_ptr<const FutureEntry>;
 

@@ -378,8 +378,7 @@ TEST_F(SessionTest, CompileErrorsAreTheResponse) {
   callbacks.mutable_compile_request()->add_host_callbacks("callback");
   EXPECT_EQ(Code(client->Call(callbacks)), error::UNIMPLEMENTED);
   for (const auto& [type, text] :
-       std::vector<std::pair<std::string, std::string>>{{"xla::ifrt::PluginProgram", "Bad PluginProgram"},
-                                                        {"xla::ifrt::CustomCallProgram", "Colocated Python"},
+       std::vector<std::pair<std::string, std::string>>{{"xla::ifrt::CustomCallProgram", "Colocated Python"},
                                                         {"xla::ifrt::IfrtIRProgram", "MPMD"},
                                                         {"xla::ifrt::Unheard", "Unheard"}}) {
     wire::IfrtRequest request = CompileRequestFor("good", {144});
@@ -417,11 +416,13 @@ TEST_F(SessionTest, PollsAreNeverAnsweredWithErrors) {
 TEST_F(SessionTest, WhatIsNotSupportedSaysSoAndBindsItsHandles) {
   auto client = NewClient();
   client->Call(MakeArrayRequest(1, 144, {4}));
-  wire::IfrtRequest reshard;
-  reshard.mutable_reshard_arrays_request()->add_array_handles(1);
-  reshard.mutable_reshard_arrays_request()->add_result_handles(2);
-  EXPECT_THAT(Message(client->Call(reshard)), HasSubstr("ReshardArrays"));
-  EXPECT_EQ(Code(client->Call(ReadyRequest({2}))), error::UNIMPLEMENTED);
+  // An execute option that nobody knows.
+  const uint64_t executable = Compile(*client);
+  wire::IfrtRequest execute = ExecuteRequest(executable, {1, 1}, {2});
+  auto& options = *execute.mutable_loaded_executable_execute_request()->mutable_execute_options();
+  (*options.mutable_custom_options()->mutable_attributes())["warp"].set_bool_value(true);
+  EXPECT_THAT(Message(client->Call(execute)), HasSubstr("'warp'"));
+  EXPECT_EQ(Code(client->Call(ReadyRequest({2}))), error::INVALID_ARGUMENT);
   // A request of the future: field 99.
   wire::IfrtRequest future;
   future.GetReflection()->MutableUnknownFields(&future)->AddLengthDelimited(99, "x");
@@ -429,6 +430,102 @@ TEST_F(SessionTest, WhatIsNotSupportedSaysSoAndBindsItsHandles) {
   EXPECT_EQ(Code(response), error::UNIMPLEMENTED);
   EXPECT_THAT(Message(response), HasSubstr("99"));
   EXPECT_EQ(Code(client->Call(ReadyRequest({1}))), error::OK) << "the stream stays";
+}
+
+TEST_F(SessionTest, ReshardAndBitcastBindTheirResults) {
+  auto client = NewClient();
+  client->Call(MakeArrayRequest(1, 144, {4}));
+  auto fill = [](auto& request, uint64_t source, uint64_t result, int specs, auto semantics) {
+    request.add_array_handles(source);
+    request.add_result_handles(result);
+    for (int i = 0; i < specs; ++i) {
+      auto& spec = *request.add_array_specs();
+      *spec.mutable_dtype() = F32();
+      *spec.mutable_shape() = Dims({4});
+      *spec.mutable_sharding() = HloSharding({145, 162}, Tiled({2}));
+    }
+    request.set_copy_semantics(semantics);
+  };
+  uint64_t result = 10;
+  for (bool bitcast : {false, true}) {
+    auto call = [&](uint64_t source, int specs, auto semantics) {
+      wire::IfrtRequest request;
+      if (bitcast) {
+        fill(*request.mutable_bitcast_arrays_request(), source, ++result, specs, semantics);
+      } else {
+        fill(*request.mutable_reshard_arrays_request(), source, ++result, specs, semantics);
+      }
+      return client->Call(request);
+    };
+    const wire::IfrtResponse response = call(1, 1, xla::ifrt::proto::ARRAY_COPY_SEMANTICS_REUSE_INPUT);
+    EXPECT_EQ(Code(response), error::OK) << Message(response);
+    EXPECT_EQ(bitcast ? response.bitcast_arrays_response().array_handles(0)
+                      : response.reshard_arrays_response().array_handles(0),
+              result);
+    EXPECT_EQ(Code(client->Call(ReadyRequest({result}))), error::OK);
+    EXPECT_EQ(Code(call(1, 2, xla::ifrt::proto::ARRAY_COPY_SEMANTICS_REUSE_INPUT)), error::INVALID_ARGUMENT);
+    EXPECT_EQ(Code(client->Call(ReadyRequest({result}))), error::INVALID_ARGUMENT);
+    EXPECT_EQ(Code(call(1, 1, xla::ifrt::proto::ARRAY_COPY_SEMANTICS_UNSPECIFIED)), error::INVALID_ARGUMENT);
+    EXPECT_EQ(Code(call(77, 1, xla::ifrt::proto::ARRAY_COPY_SEMANTICS_REUSE_INPUT)), error::NOT_FOUND);
+    EXPECT_EQ(Code(client->Call(ReadyRequest({result}))), error::NOT_FOUND);
+  }
+}
+
+TEST_F(SessionTest, ExecutionsTellTheirTimeOnTheDevices) {
+  auto client = NewClient();
+  client->Call(MakeArrayRequest(1, 144, {4}));
+  client->Call(MakeArrayRequest(2, 144, {4}));
+  wire::IfrtRequest execute = ExecuteRequest(Compile(*client), {1, 2}, {3});
+  execute.mutable_loaded_executable_execute_request()->mutable_execute_options()->set_fill_status(true);
+  execute.mutable_loaded_executable_execute_request()->set_result_status_handle(4);
+  EXPECT_EQ(Code(client->Call(execute)), error::OK);
+  wire::IfrtRequest fetch;
+  fetch.mutable_loaded_executable_fetch_execute_result_request()->set_result_status_handle(4);
+  const wire::IfrtResponse response = client->Call(fetch);
+  EXPECT_EQ(Code(response), error::OK);
+  EXPECT_EQ(response.loaded_executable_fetch_execute_result_response().device_time().at("tpu"), 2.5);
+  EXPECT_EQ(Code(client->Call(fetch)), error::NOT_FOUND);
+}
+
+TEST_F(SessionTest, ProgramsThatAreRequests) {
+  auto client = NewClient();
+  client->Call(MakeArrayRequest(1, 144, {4}));
+  auto compile = [&](const std::string& text) {
+    wire::IfrtRequest request;
+    request.mutable_compile_request()->mutable_program()->set_type_name("xla::ifrt::PluginProgram");
+    request.mutable_compile_request()->mutable_program()->set_data(text);
+    request.mutable_compile_request()->mutable_compile_options()->set_type_name("xla::ifrt::PluginCompileOptions");
+    return client->Call(request);
+  };
+  const std::string prefix = "__serialized_plugin_program ";
+  EXPECT_EQ(Message(compile("{}")), "Bad serialized xla::ifrt::PluginProgram");
+  for (const char* bad : {"{}", "{", R"({"noSuchRequest": {}})", R"({"reshardRequest": {}})"}) {
+    EXPECT_THAT(Message(compile(prefix + bad)), HasSubstr("Bad PluginProgram")) << bad;
+  }
+  EXPECT_EQ(Code(compile(prefix + R"({"reshardRequest": {"inSharding": [{"devices": {"device_ids": [1]}}],
+                                      "outSharding": [{"devices": {"device_ids": [145]}}]}})")),
+            error::NOT_FOUND);
+  const wire::IfrtResponse compiled = compile(prefix + R"({"reshardRequest": {"donateInput": true, "newOption": 1,
+                           "inSharding": [{"devices": {"device_ids": [144]}}],
+                           "outSharding": [{"devices": {"device_ids": [145, 146]}, "memory_kind": "pinned_host"}]}})");
+  ASSERT_EQ(Code(compiled), error::OK) << Message(compiled);
+  EXPECT_THAT(compiled.compile_response().device_ids(), ElementsAre(144));
+  const uint64_t executable = compiled.compile_response().loaded_executable_handle();
+  wire::IfrtRequest metadata;
+  metadata.mutable_loaded_executable_metadata_request()->set_loaded_executable_handle(executable);
+  const wire::IfrtResponse described = client->Call(metadata);
+  EXPECT_EQ(Code(described), error::OK);
+  const auto& body = described.loaded_executable_metadata_response();
+  EXPECT_FALSE(body.has_output_shardings());
+  EXPECT_TRUE(body.has_output_layouts_error());
+  EXPECT_THAT(body.donated_input_indices().donated_input_indices(), ElementsAre(0));
+  const wire::IfrtResponse executed = client->Call(ExecuteRequest(executable, {1}));
+  ASSERT_EQ(Code(executed), error::OK) << Message(executed);
+  const auto& output = executed.loaded_executable_execute_response().outputs(0);
+  EXPECT_EQ(output.dtype().kind(), F32().kind());
+  EXPECT_THAT(output.shape().dims(), ElementsAre(4));
+  EXPECT_EQ(Code(client->Call(ReadyRequest({output.array_handle()}))), error::OK);
+  EXPECT_EQ(Code(client->Call(ReadyRequest({1}))), error::INVALID_ARGUMENT) << "it was donated";
 }
 
 TEST_F(SessionTest, RemapInBothForms) {

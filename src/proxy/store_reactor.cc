@@ -84,6 +84,7 @@ StoreReactor::StoreReactor(grpc::CallbackServerContext* context, const SessionRe
 absl::Status StoreReactor::Start(grpc::CallbackServerContext* context, const SessionRegistry& sessions) {
   ASSIGN_OR_RETURN(wire::GrpcHostBufferStoreMetadata metadata, ReadMetadata(*context));
   ASSIGN_OR_RETURN(table_, sessions.FindHostBuffers(metadata.session_id()));
+  size_ = metadata.buffer_size();
   ASSIGN_OR_RETURN(buffer_, table_->BeginStore(metadata.handle(), metadata.buffer_size()));
   return absl::OkStatus();
 }
@@ -97,9 +98,9 @@ void StoreReactor::OnReadDone(bool ok) {
     // The client has sent everything, or the call is broken; then OnCancel comes, too, and it does not matter who is
     // first.
     absl::Status status;
-    if (received_ != buffer_->size()) {
-      status = absl::DataLossError(
-          absl::StrCat("A host buffer of ", buffer_->size(), " bytes ended after ", received_, " bytes"));
+    if (received_ != size_) {
+      status =
+          absl::DataLossError(absl::StrCat("A host buffer of ", size_, " bytes ended after ", received_, " bytes"));
     }
     FinishBuffer(status);
     return End(status);
@@ -121,9 +122,8 @@ absl::Status StoreReactor::Append() {
   ASSIGN_OR_RETURN(transport::Buffer data, ParseDataMessage(message_, table_->memory()));
   message_.Clear();
   const int64_t size = static_cast<int64_t>(data.size());
-  if (size > buffer_->size() - received_) {
-    return absl::DataLossError(
-        absl::StrCat("More than the announced ", buffer_->size(), " bytes came for a host buffer"));
+  if (size > size_ - received_) {
+    return absl::DataLossError(absl::StrCat("More than the announced ", size_, " bytes came for a host buffer"));
   }
   received_ += size;
   if (size == 0) return absl::OkStatus();

@@ -51,6 +51,7 @@ class StoreReactor : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   ifrt::HostBufferRef buffer_;
   uint64_t close_callback_ = 0;
   bool buffer_finished_ = false;
+  int64_t size_ = 0;  // announced by the client
   int64_t received_ = 0;
   absl::Status status_;  // of the finished call
   grpc::ByteBuffer message_;

@@ -6,8 +6,12 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 #include "ifrt/op_sharding.h"
 
@@ -101,11 +105,17 @@ absl::StatusOr<ifrt::ShardingRef> FromConcreteEvenSharding(const xla::ifrt::Conc
   return ifrt::Sharding::Create(std::move(devices), std::move(memory_kind), std::move(concrete));
 }
 
-bool IsRowMajor(absl::Span<const int64_t> minor_to_major) {
-  for (size_t i = 0; i < minor_to_major.size(); ++i) {
-    if (minor_to_major[i] != static_cast<int64_t>(minor_to_major.size() - 1 - i)) return false;
+absl::StatusOr<std::vector<int64_t>> CheckedOrder(std::vector<int64_t> minor_to_major, const ifrt::Shape& shape) {
+  std::vector<bool> seen(shape.size(), false);
+  for (int64_t dim : minor_to_major) {
+    if (minor_to_major.size() != shape.size() || dim < 0 || dim >= static_cast<int64_t>(shape.size()) || seen[dim]) {
+      return absl::InvalidArgumentError(absl::StrCat("the layout {", absl::StrJoin(minor_to_major, ","),
+                                                     "} (minor to major) is none of the shape ",
+                                                     ifrt::ToString(shape)));
+    }
+    seen[dim] = true;
   }
-  return true;
+  return ifrt::UnlessRowMajor(std::move(minor_to_major), shape);
 }
 
 }  // namespace
@@ -303,7 +313,11 @@ absl::StatusOr<ifrt::ArraySpec> MakeArraySpec(const DTypeProto& dtype, const xla
 }
 
 absl::StatusOr<ifrt::ArraySpec> FromProto(const xla::ifrt::ArraySpecProto& proto, const ifrt::DeviceIds& ids) {
-  return MakeArraySpec(proto.dtype(), proto.shape(), proto.sharding(), ids);
+  ASSIGN_OR_RETURN(ifrt::ArraySpec spec, MakeArraySpec(proto.dtype(), proto.shape(), proto.sharding(), ids));
+  if (proto.has_layout()) {
+    ASSIGN_OR_RETURN(spec.minor_to_major, LayoutFromText(proto.layout(), spec.shape));
+  }
+  return spec;
 }
 
 absl::StatusOr<ByteStrides> StridesFromProto(const xla::ifrt::proto::ByteStrides* proto, ifrt::DType dtype,
@@ -334,7 +348,10 @@ absl::StatusOr<ByteStrides> StridesFromProto(const xla::ifrt::proto::ByteStrides
 
 absl::StatusOr<int64_t> HostBufferSize(ifrt::DType dtype, const ifrt::Shape& shape, const ByteStrides& strides) {
   if (dtype == ifrt::DType::kString) {
-    return absl::UnimplementedError("arrays of strings (dtype STRING) are not supported");
+    if (strides.has_value() && !strides->empty()) {
+      return absl::InvalidArgumentError("arrays of strings have no byte strides");
+    }
+    return ifrt::HostBuffer::kUnknownSize;
   }
   const int64_t element = ifrt::HostElementSize(dtype);
   const int64_t elements = ifrt::NumElements(shape);
@@ -354,30 +371,36 @@ absl::StatusOr<int64_t> HostBufferSize(ifrt::DType dtype, const ifrt::Shape& sha
   return size;
 }
 
-absl::Status CheckDefaultLayout(const xla::ifrt::LayoutProto& proto, const ifrt::Shape& shape) {
-  if (!proto.has_serialized_layout()) return absl::OkStatus();
+absl::StatusOr<std::vector<int64_t>> FromProto(const xla::ifrt::LayoutProto& proto, const ifrt::Shape& shape) {
+  if (!proto.has_serialized_layout()) return std::vector<int64_t>();
   const xla::ifrt::Serialized& serialized = proto.serialized_layout();
-  std::vector<int64_t> minor_to_major;
-  bool plain = true;
   if (serialized.type_name() == "xla::ifrt::CompactLayout") {
     ASSIGN_OR_RETURN(auto layout, Parse<xla::ifrt::CompactLayoutProto>(serialized));
-    minor_to_major.assign(layout.major_to_minor().rbegin(), layout.major_to_minor().rend());
-  } else if (serialized.type_name() == "xla::ifrt::PjRtLayout") {
+    return CheckedOrder({layout.major_to_minor().rbegin(), layout.major_to_minor().rend()}, shape);
+  }
+  if (serialized.type_name() == "xla::ifrt::PjRtLayout") {
     ASSIGN_OR_RETURN(auto layout, Parse<xla::ifrt::PjRtLayoutProto>(serialized));
-    minor_to_major.assign(layout.xla_layout().minor_to_major().begin(), layout.xla_layout().minor_to_major().end());
-    plain = layout.xla_layout().tiles().empty();
-  } else {
-    return absl::UnimplementedError(absl::StrCat("layouts of type '", serialized.type_name(), "' are not supported"));
+    const xla::LayoutProto& xla_layout = layout.xla_layout();
+    if (!xla_layout.tiles().empty()) return absl::UnimplementedError("the devices have no tiled layouts");
+    return CheckedOrder({xla_layout.minor_to_major().begin(), xla_layout.minor_to_major().end()}, shape);
   }
-  if (minor_to_major.size() != shape.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("a layout of ", minor_to_major.size(),
-                                                   " dimensions was given for the shape ", ifrt::ToString(shape)));
+  return absl::UnimplementedError(absl::StrCat("layouts of type '", serialized.type_name(), "' are not supported"));
+}
+
+absl::StatusOr<std::vector<int64_t>> LayoutFromText(absl::string_view text, const ifrt::Shape& shape) {
+  const absl::string_view whole = text;
+  auto bad = [&] { return absl::InvalidArgumentError(absl::StrCat("the layout '", whole, "' cannot be read")); };
+  if (!absl::ConsumePrefix(&text, "{") || !absl::ConsumeSuffix(&text, "}")) return bad();
+  const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
+  std::vector<int64_t> order;
+  for (absl::string_view number : absl::StrSplit(parts.first, ',', absl::SkipEmpty())) {
+    if (!absl::SimpleAtoi(number, &order.emplace_back())) return bad();
   }
-  if (!plain || !IsRowMajor(minor_to_major)) {
-    return absl::UnimplementedError(
-        "arrays made from host buffers with another layout than row-major are not supported");
+  // E and S say what the element type and the sharding say, too.
+  if (absl::StrContains(parts.second, "T(")) {
+    return absl::UnimplementedError(absl::StrCat("the devices have no tiled layouts such as '", whole, "'"));
   }
-  return absl::OkStatus();
+  return CheckedOrder(std::move(order), shape);
 }
 
 std::string LayoutText(const compiler::Layout& layout) {

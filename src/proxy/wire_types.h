@@ -53,12 +53,14 @@ absl::StatusOr<ifrt::ArraySpec> FromProto(const xla::ifrt::ArraySpecProto& proto
 // `proto` null: absent.
 absl::StatusOr<ByteStrides> StridesFromProto(const xla::ifrt::proto::ByteStrides* proto, ifrt::DType dtype,
                                              const ifrt::Shape& shape);
-// Bytes of a host buffer: from the first byte of the first element to the last byte of the last one. UNIMPLEMENTED for
-// strings, INVALID_ARGUMENT if it does not fit 62 bits.
+// Bytes of a host buffer: from the first byte of the first element to the last byte of the last one; kUnknownSize for
+// strings, which take no strides. INVALID_ARGUMENT if it does not fit 62 bits.
 absl::StatusOr<int64_t> HostBufferSize(ifrt::DType dtype, const ifrt::Shape& shape, const ByteStrides& strides);
 
-// UNIMPLEMENTED unless the layout is the default one (row-major).
-absl::Status CheckDefaultLayout(const xla::ifrt::LayoutProto& proto, const ifrt::Shape& shape);
+// A layout as ArraySpec::minor_to_major. UNIMPLEMENTED for one that is more than an order of dimensions: no device here
+// has tiles and the like.
+absl::StatusOr<std::vector<int64_t>> FromProto(const xla::ifrt::LayoutProto& proto, const ifrt::Shape& shape);
+absl::StatusOr<std::vector<int64_t>> LayoutFromText(absl::string_view text, const ifrt::Shape& shape);
 // XLA's text form: "{1,0}", "{1,0:E(4)}".
 std::string LayoutText(const compiler::Layout& layout);
 xla::LayoutProto ToProto(const compiler::Layout& layout);

@@ -76,7 +76,8 @@ TEST_F(WireTypesTest, HostBufferSizes) {
   EXPECT_EQ(strided({2, 5}, {21, 4}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(strided({2, 5}, {4}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(strided({2, 5}, {int64_t{1} << 61, int64_t{1} << 61}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(HostBufferSize(ifrt::DType::kString, {2}, std::nullopt).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(*HostBufferSize(ifrt::DType::kString, {2}, std::nullopt), ifrt::HostBuffer::kUnknownSize);
+  EXPECT_EQ(HostBufferSize(ifrt::DType::kString, {2}, {{8}}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(WireTypesTest, HloShardingNamesPositionsInItsDeviceList) {
@@ -130,20 +131,43 @@ TEST_F(WireTypesTest, MemoryKinds) {
   EXPECT_FALSE(MemoryKindFromName("attic").ok());
 }
 
-TEST_F(WireTypesTest, OnlyRowMajorLayouts) {
+TEST_F(WireTypesTest, LayoutsAreOrdersOfDimensions) {
   xla::ifrt::LayoutProto layout;
-  EXPECT_TRUE(CheckDefaultLayout(layout, {2, 3}).ok());
+  EXPECT_THAT(*FromProto(layout, {2, 3}), ElementsAre());
   xla::ifrt::CompactLayoutProto compact;
-  compact.add_major_to_minor(0);
-  compact.add_major_to_minor(1);
-  layout.mutable_serialized_layout()->set_type_name("xla::ifrt::CompactLayout");
-  layout.mutable_serialized_layout()->set_data(compact.SerializeAsString());
-  EXPECT_TRUE(CheckDefaultLayout(layout, {2, 3}).ok());
-  EXPECT_EQ(CheckDefaultLayout(layout, {2}).code(), absl::StatusCode::kInvalidArgument);
-  compact.set_major_to_minor(0, 1);
-  compact.set_major_to_minor(1, 0);
-  layout.mutable_serialized_layout()->set_data(compact.SerializeAsString());
-  EXPECT_EQ(CheckDefaultLayout(layout, {2, 3}).code(), absl::StatusCode::kUnimplemented);
+  auto read = [&](std::vector<int32_t> major_to_minor, const ifrt::Shape& shape) {
+    compact.mutable_major_to_minor()->Assign(major_to_minor.begin(), major_to_minor.end());
+    layout.mutable_serialized_layout()->set_type_name("xla::ifrt::CompactLayout");
+    layout.mutable_serialized_layout()->set_data(compact.SerializeAsString());
+    return FromProto(layout, shape);
+  };
+  EXPECT_THAT(*read({0, 1}, {2, 3}), ElementsAre());
+  EXPECT_THAT(*read({1, 0}, {2, 3}), ElementsAre(0, 1));
+  EXPECT_THAT(*read({1, 0}, {2, 1}), ElementsAre());  // the same order
+  EXPECT_THAT(*read({1, 0, 2}, {2, 1, 3}), ElementsAre());
+  EXPECT_THAT(*read({2, 0, 1}, {2, 1, 3}), ElementsAre(1, 0, 2));
+  EXPECT_EQ(read({0, 1}, {2}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(read({0, 0}, {2, 3}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(read({0, 2}, {2, 3}).status().code(), absl::StatusCode::kInvalidArgument);
+  xla::ifrt::PjRtLayoutProto pjrt;
+  pjrt.mutable_xla_layout()->add_minor_to_major(0);
+  pjrt.mutable_xla_layout()->add_minor_to_major(1);
+  layout.mutable_serialized_layout()->set_type_name("xla::ifrt::PjRtLayout");
+  layout.mutable_serialized_layout()->set_data(pjrt.SerializeAsString());
+  EXPECT_THAT(*FromProto(layout, {2, 3}), ElementsAre(0, 1));
+  pjrt.mutable_xla_layout()->add_tiles()->add_dimensions(8);
+  layout.mutable_serialized_layout()->set_data(pjrt.SerializeAsString());
+  EXPECT_EQ(FromProto(layout, {2, 3}).status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(WireTypesTest, LayoutsAsText) {
+  EXPECT_THAT(*LayoutFromText("{}", {}), ElementsAre());
+  EXPECT_THAT(*LayoutFromText("{1,0}", {2, 3}), ElementsAre());
+  EXPECT_THAT(*LayoutFromText("{0,1:E(4)S(5)}", {2, 3}), ElementsAre(0, 1));
+  EXPECT_EQ(LayoutFromText("{1,0:T(8,128)}", {2, 3}).status().code(), absl::StatusCode::kUnimplemented);
+  for (const char* bad : {"", "{", "1,0", "{1,0", "{1,x}", "{1}", "{1,1}", "{2,0}"}) {
+    EXPECT_EQ(LayoutFromText(bad, {2, 3}).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
 }
 
 TEST_F(WireTypesTest, LayoutText) {
