@@ -78,6 +78,18 @@ def test_out_of_memory_spreads_to_what_depends_on_it(devices):
       np.asarray(failed)
 
 
+def test_a_late_error_names_the_line_that_caused_it(devices):
+  huge = jax.jit(lambda x: jnp.broadcast_to(x, (1 << 38,)) + lax.iota(jnp.float32, 1 << 38))
+  x = jax.device_put(np.float32(1), devices[2])
+
+  def culprit():
+    return huge(x)
+
+  y = culprit()
+  with pytest.raises(jax.errors.JaxRuntimeError, match=r'test_errors\.py:\d+ \(.*culprit\)'):
+    jax.block_until_ready(y)
+
+
 def test_out_of_memory_in_one_shard_of_a_collective_program(ring):
   """Every device fails alike; nobody waits for a collective that will not come."""
 
