@@ -114,6 +114,21 @@ def test_wrong_argument_shapes_below_jax(devices):
   np.testing.assert_array_equal(right.disassemble_into_single_device_arrays()[0][0], np.arange(4))
 
 
+def test_tokens_go_in_and_come_out(devices):
+  """JAX feeds a program's token with an empty array; what comes out is a token."""
+  text = '''module { func.func public @main(%t: !stablehlo.token, %a: tensor<4xf32>) -> (!stablehlo.token, tensor<4xf32>) {
+    %0 = stablehlo.add %a, %a : tensor<4xf32>
+    %1 = stablehlo.after_all %t : !stablehlo.token
+    return %1, %0 : !stablehlo.token, tensor<4xf32> } }'''
+  executable = compile_text(text, devices)
+  token = jax.device_put(np.zeros((0,), bool), devices[0])
+  x = jax.device_put(np.arange(4, dtype=np.float32), devices[0])
+  for _ in range(3):  # results are described once
+    results = executable.execute_sharded([token, x]).disassemble_into_single_device_arrays()
+    np.testing.assert_array_equal(results[1][0], np.arange(4) * 2)
+    x = jax.device_put(np.arange(4, dtype=np.float32), devices[0])
+
+
 def test_jax_sees_wrong_shapes_itself(ring):
   with pytest.raises(TypeError):
     jax.jit(jnp.dot)(np.zeros((3, 4)), np.zeros((5, 6)))

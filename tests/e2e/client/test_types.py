@@ -167,3 +167,40 @@ def test_keys(ring):
   sharded = jax.device_put(keys, jax.sharding.NamedSharding(ring, jax.sharding.PartitionSpec('i')))
   draw = jax.jit(jax.vmap(lambda k: jax.random.normal(k, (4,), jnp.float32)))
   np.testing.assert_allclose(draw(sharded), draw(keys), rtol=1e-6)
+
+
+# Types that no program of today takes, but that arrays may have.
+ODD = [n for n in ('int1', 'uint1') if hasattr(ml_dtypes, n)]
+if jax.__version_info__ >= (0, 12):
+  ODD += ['float6_e2m3fn', 'float6_e3m2fn']
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('name', ODD)
+def test_types_that_programs_lack(devices, ring, name):
+  """They live on the devices' hosts, and move as all others do."""
+  x = np.arange(N * 3).reshape(N, 3).astype(np.int8) % 2
+  x = x.astype(dtype_of(name))
+  y = jax.device_put(x, devices[9])
+  sharded = jax.device_put(x, jax.sharding.NamedSharding(ring, jax.sharding.PartitionSpec('i')))
+  for array in (y, jax.device_put(y, devices[1]), jax.device_put(y, devices[10]), sharded):
+    np.testing.assert_array_equal(np.asarray(array).astype(np.float32), x.astype(np.float32))
+
+
+def test_float0(devices):
+  """The tangent type of integers: no bytes, but arguments and results of programs."""
+  n, x = jax.device_put((np.int32(3), np.float32(2)), devices[4])
+  dn, dx = jax.grad(lambda n, x: n * x, argnums=(0, 1), allow_int=True)(n, x)
+  assert dn.dtype == jax.dtypes.float0 and float(dx) == 3
+  same, y = jax.jit(lambda z, x: (z, x + 1))(np.zeros((3,), jax.dtypes.float0), x)
+  assert same.dtype == jax.dtypes.float0 and same.shape == (3,) and float(y) == 3
+
+
+def test_keys_everywhere(devices, ring):
+  """Keys in host memory, on other devices, in any order."""
+  keys = jax.random.split(jax.random.key(4), N)
+  spread = jax.device_put(keys, jax.sharding.NamedSharding(ring, jax.sharding.PartitionSpec('i')))
+  pinned = jax.device_put(spread, spread.sharding.with_memory_kind('pinned_host'))
+  one = jax.device_put(keys, devices[13])
+  for moved in (spread, pinned, one, jax.device_put(pinned, devices[2])):
+    np.testing.assert_array_equal(jax.random.key_data(jax.device_put(moved, devices[0])), jax.random.key_data(keys))
