@@ -91,6 +91,14 @@ TEST_F(HostBufferTest, AWrongSizeIsTheArraysErrorAndNotTheSessions) {
   EXPECT_EQ(backend_.WaitReceived(0)->WaitFinished().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(HostBufferTest, BytesForAnArrayThatIsGone) {
+  auto client = NewClient();
+  EXPECT_EQ(Code(client->Call(MakeArrayRequest(1, 144, {1'000'000}))), error::OK);
+  EXPECT_EQ(Code(client->Call(DestructRequest({1}))), error::OK);
+  EXPECT_TRUE(client->Store(1, Pattern(4'000'000)).ok()) << "a failed store would end the client's session";
+  EXPECT_EQ((*server_->sessions().FindHostBuffers(client->session_id()))->size(), 0u);
+}
+
 // How many bytes an array of strings has shows only when they come.
 TEST_F(HostBufferTest, StringsBeforeAndAfterTheirRequest) {
   auto client = NewClient();

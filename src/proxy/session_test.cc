@@ -1,4 +1,25 @@
 // Sessions as a client sees them: handles, order, errors, numbers of responses, user contexts, life and end.
+//
+// What real clients crash, hang or leak on, and the test that holds it:
+//   a handle is bound before the next request is looked at     EffectsAreInOrderOfRequests
+//   nothing waits behind a compile, a poll or a slow upload    NothingWaitsBehindACompile
+//   every request is answered once, errors without a body      FuzzTest.ScribbledRequestsAreAnsweredOnce
+//   the first execution tells the results, none waits for it   CompileExecuteAndLookAtItAll
+//   a status handle only for those who asked                   CompileExecuteAndLookAtItAll
+//   as many handles as results, or an error on each of them    PromisedHandlesStandForTheErrorOfTheirRequest
+//   deleted, donated and failed arrays keep their handles      DeleteAnswersWithAFutureForAll
+//   bytes that come for an array that is gone are dropped      HostBufferTest.BytesForAnArrayThatIsGone
+//   shards live as long as one array has them                  ArrayTest.SharedShardsLiveAsLongAsOneArrayHasThem
+//   layouts are those that programs use                        tests/e2e/client/test_layouts.py
+//   shardings name positions, device assignments name ids      WireTypesTest.HloShardingNamesPositions…
+//   two number spaces of element types                         WireTypesTest.EveryDTypeKeepsItsMeaning
+//   two clients of one shared directory                        HostBufferTest.LargeTransfersThroughADirectory
+//   numbers of responses, destroyed user contexts              ResponsesAreNumberedAsTheClientCounts
+//                                                              ContextsAreReportedOnceNothingMentionsThem
+//   several sessions at once                                   DeviceIdsAreNeverReused, tests/e2e/test_sessions.py
+//   versions out of a client's range                           VersionsAreNegotiated, UnservableVersionsAreRefused
+//   an open poll is never answered with an error               PollsAreNeverAnsweredWithErrors
+//   requests and fields of the future                          WhatIsNotSupportedSaysSoAndBindsItsHandles
 #include <grpcpp/grpcpp.h>
 
 #include <limits>
