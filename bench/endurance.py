@@ -2,7 +2,7 @@
 constants, 10,000 executables, arrays beyond 2 GiB.
 
 Each measurement is a client of a fresh cluster that does the same work in rounds. After each round it stops, and the memory of
-every process is noted (Pss, so that what two share counts once). Prints a Markdown table; exits with 1 if something has grown
+every process is noted. Prints a Markdown table; exits with 1 if something has grown
 between the first round, in which caches fill, and the last. `--scale=0.01` is a quick look.
 """
 import argparse
@@ -174,9 +174,10 @@ def client(name, scale):
 # The parent -------------------------------------------------------------------------------------------------------------
 
 
-def pss(pid):
-  """MiB."""
-  return int(re.search(r'^Pss:\s+(\d+) kB', pathlib.Path(f'/proc/{pid}/smaps_rollup').read_text(), re.M)[1]) / 1024
+def own_memory(pid):
+  """MiB that are not a file's: what two processes share counts once."""
+  found = dict(re.findall(r'^(Pss_\w+):\s+(\d+) kB', pathlib.Path(f'/proc/{pid}/smaps_rollup').read_text(), re.M))
+  return (int(found['Pss_Anon']) + int(found['Pss_Shmem'])) / 1024
 
 
 def servers(state_home):
@@ -191,10 +192,10 @@ def servers(state_home):
 
 def memory(state_home, client_pid):
   """MiB of the client and of each kind of server; workers are added up."""
-  sums = {'client': pss(client_pid)}
+  sums = {'client': own_memory(client_pid)}
   for role, pid in servers(state_home):
     with contextlib.suppress(OSError):
-      sums[role] = sums.get(role, 0) + pss(pid)
+      sums[role] = sums.get(role, 0) + own_memory(pid)
   return sums
 
 

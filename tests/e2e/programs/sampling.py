@@ -17,13 +17,12 @@ TOLERANCE = 1e-4
 VOCABULARY, WIDTH, HEADS, HEAD, LAYERS, PROMPT, LENGTH, BATCH, END = 96, 32, 8, 8, 2, 6, 30, 4, 0
 
 
-def initial(key):
-  shapes = {'qkv': (3, WIDTH, HEADS, HEAD), 'out': (HEADS, HEAD, WIDTH), 'up': (WIDTH, 64), 'down': (64, WIDTH)}
-  keys = jax.random.split(key, len(shapes) + 3)
-  scale = {'qkv': WIDTH, 'out': HEADS * HEAD, 'up': WIDTH, 'down': 64}
-  layers = {n: jax.random.normal(k, (LAYERS, *s)) * scale[n]**-0.5 for k, (n, s) in zip(keys, shapes.items())}
-  ends = {n: jax.random.normal(k, s) for k, (n, s) in zip(keys[-3:], {'embedding': (VOCABULARY, WIDTH), 'position': (LENGTH, WIDTH), 'output': (WIDTH, VOCABULARY)}.items())}
-  return {**layers, **ends, 'output': ends['output'] * 2 / WIDTH**0.5}
+def initial():
+  random = np.random.default_rng(1)
+  matrix = lambda fan_in, *shape: random.normal(0, fan_in**-0.5, shape).astype(np.float32)
+  return {'embedding': matrix(1, VOCABULARY, WIDTH), 'position': matrix(1, LENGTH, WIDTH), 'qkv': matrix(WIDTH, LAYERS, 3, WIDTH, HEADS, HEAD),
+          'out': matrix(HEADS * HEAD, LAYERS, HEADS, HEAD, WIDTH), 'up': matrix(WIDTH, LAYERS, WIDTH, 64), 'down': matrix(64, LAYERS, 64, WIDTH),
+          'output': matrix(WIDTH / 4, WIDTH, VOCABULARY)}
 
 
 def logits_of(params, cache, tokens, position):
@@ -56,8 +55,8 @@ def sample(key, logits, position):
 def program(devices):
   mesh = spmd.mesh_of(devices, (2, 8), ('batch', 'heads'))
   sharding = lambda *spec: NamedSharding(mesh, P(*spec))
-  specs = {'qkv': P(None, None, None, 'heads'), 'out': P(None, 'heads'), 'up': P(None, None, 'heads'), 'down': P(None, 'heads'), 'embedding': P(), 'position': P(), 'output': P()}
-  params = jax.jit(initial, out_shardings={n: NamedSharding(mesh, s) for n, s in specs.items()})(jax.random.key(0))
+  specs = {'qkv': P(None, None, None, 'heads'), 'out': P(None, 'heads'), 'up': P(None, None, 'heads'), 'down': P(None, 'heads')}
+  params = {name: jax.device_put(x, NamedSharding(mesh, specs.get(name, P()))) for name, x in initial().items()}
   cache_sharding = sharding(None, None, 'batch', None, 'heads')
   key = jax.device_put(jax.random.key(7), sharding())
   prompt = jax.device_put(np.random.default_rng(0).integers(1, VOCABULARY, (BATCH, PROMPT)).astype(np.int32), sharding('batch'))

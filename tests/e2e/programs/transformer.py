@@ -29,14 +29,14 @@ SPECS = {
 }
 
 
-def initial(key):
-  shapes = {'query': (WIDTH, HEADS * HEAD), 'key': (WIDTH, KEY_HEADS * HEAD), 'value': (WIDTH, KEY_HEADS * HEAD), 'out': (HEADS * HEAD, WIDTH),
+def initial():
+  random = np.random.default_rng(0)
+  matrix = lambda *shape: random.normal(0, shape[-2]**-0.5, shape).astype(np.float32)
+  layers = {'query': (WIDTH, HEADS * HEAD), 'key': (WIDTH, KEY_HEADS * HEAD), 'value': (WIDTH, KEY_HEADS * HEAD), 'out': (HEADS * HEAD, WIDTH),
             'gate': (WIDTH, HIDDEN), 'up': (WIDTH, HIDDEN), 'down': (HIDDEN, WIDTH)}
-  keys = jax.random.split(key, len(shapes) + 2)
-  layers = {n: jax.random.normal(k, (LAYERS, *s)) / s[0]**0.5 for k, (n, s) in zip(keys, shapes.items())}
-  layers |= {'attention norm': jnp.ones((LAYERS, WIDTH)), 'mlp norm': jnp.ones((LAYERS, WIDTH))}
-  return {'embedding': jax.random.normal(keys[-1], (VOCABULARY, WIDTH)), 'layers': layers, 'norm': jnp.ones(WIDTH),
-          'output': jax.random.normal(keys[-2], (WIDTH, VOCABULARY)) / WIDTH**0.5}
+  layers = {name: matrix(LAYERS, *shape) for name, shape in layers.items()}
+  layers |= {name: np.ones((LAYERS, WIDTH), np.float32) for name in ('attention norm', 'mlp norm')}
+  return {'embedding': matrix(1, VOCABULARY, WIDTH)[0] * 8, 'layers': layers, 'norm': np.ones(WIDTH, np.float32), 'output': matrix(WIDTH, VOCABULARY)}
 
 
 def norm(x, scale):
@@ -76,7 +76,7 @@ def loss_of(mesh, params, tokens):
 def train(mesh):
   shardings = jax.tree.map(lambda s: NamedSharding(mesh, s), SPECS, is_leaf=lambda x: isinstance(x, P))
   optimizer = optax.adamw(1e-2)
-  params = jax.jit(initial, out_shardings=shardings)(jax.random.key(1))
+  params = jax.device_put(initial(), shardings)
   state = jax.jit(optimizer.init)(params)
   state = jax.tree.map(lambda x: jax.device_put(x, NamedSharding(mesh, P())) if x.ndim == 0 else x, state)
 
