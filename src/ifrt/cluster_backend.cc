@@ -166,6 +166,10 @@ Future<LoadedExecutableRef> ClusterBackend::Compile(std::string program, std::st
 }
 
 Future<std::string> ClusterBackend::ProgramText(const LoadedExecutable& executable) {
+  if (executable.compiled() == nullptr) {
+    return Future<std::string>(absl::UnimplementedError(
+        absl::StrCat("'", executable.program().name(), "' is no compiled program: it has no text")));
+  }
   Promise<std::string> promise;
   Future<std::string> future = promise.future();
   compiler_->ProgramText(*executable.compiled())

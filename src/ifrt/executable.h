@@ -32,7 +32,7 @@ class LoadedExecutable {
  public:
   virtual ~LoadedExecutable() = default;
   virtual const compiler::Program& program() const = 0;
-  virtual compiler::CompiledProgramRef compiled() const = 0;  // null in tests without a compiler
+  virtual compiler::CompiledProgramRef compiled() const = 0;  // null if no compiler has made it
   virtual const DeviceList& devices() const = 0;  // in shard order
   // Global dtype, shape and sharding of the results; the same for every execution.
   virtual const std::vector<ArraySpec>& output_specs() const = 0;

@@ -28,6 +28,7 @@ class ReshardExecutable : public ifrt::LoadedExecutable {
   }
 
   const compiler::Program& program() const override { return program_; }
+  compiler::CompiledProgramRef compiled() const override { return nullptr; }
   const ifrt::DeviceList& devices() const override { return devices_; }
   const std::vector<ifrt::ArraySpec>& output_specs() const override { return no_specs_; }
   size_t num_outputs() const override { return shardings_.size(); }
