@@ -1,10 +1,49 @@
-// What becomes of memory that the worker's process has freed. Programs free and allocate the same large results again
-// and again. glibc gives such memory back to the kernel at once and has it zeroed anew a moment later, which was most
-// of the time of an all-to-all of large pieces (docs/performance.md); jemalloc, with these options, keeps it for some
-// seconds, in huge pages where the kernel has them, and gives it back bit by bit, by a thread of its own, once nobody
-// has wanted it. jemalloc finds this variable by its name; MALLOC_CONF in the environment goes before it.
-extern "C" {
-extern const char* malloc_conf;
-const char* malloc_conf =
-    "background_thread:true,thp:always,oversize_threshold:0,dirty_decay_ms:10000,muzzy_decay_ms:0";
+#include "worker/heap.h"
+
+#include <malloc.h>
+
+#include <limits>
+#include <tuple>
+
+#include "absl/time/time.h"
+
+namespace openpathways::worker {
+namespace {
+
+constexpr absl::Duration kIdle = absl::Seconds(5);
+
+auto Activity(const Stats& stats) {
+  return std::make_tuple(stats.launches.load(), stats.buffers.load(), stats.buffer_bytes.load());
 }
+
+}  // namespace
+
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, std::numeric_limits<int>::max());
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  mallopt(M_TOP_PAD, 64 << 20);
+}
+
+HeapTrimmer::HeapTrimmer(const Stats& stats) : stats_(stats), thread_([this] { Run(); }) {}
+
+HeapTrimmer::~HeapTrimmer() {
+  stop_.Notify();
+  thread_.join();
+}
+
+void HeapTrimmer::Run() {
+  auto last = Activity(stats_);
+  bool trimmed = false;
+  while (!stop_.WaitForNotificationWithTimeout(kIdle)) {
+    const auto now = Activity(stats_);
+    if (now != last) {
+      trimmed = false;
+    } else if (!trimmed) {
+      malloc_trim(0);
+      trimmed = true;
+    }
+    last = now;
+  }
+}
+
+}  // namespace openpathways::worker

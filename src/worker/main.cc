@@ -19,6 +19,7 @@
 #include "serving/health_server.h"
 #include "serving/health_service.h"
 #include "serving/stop_signals.h"
+#include "worker/heap.h"
 #include "worker/worker.h"
 
 namespace openpathways::worker {
@@ -140,6 +141,7 @@ std::unique_ptr<resource_manager::WorkerRegistration> Register(const Flags& flag
 }
 
 int Main(int argc, char** argv) {
+  KeepFreedMemory();
   const serving::StopSignals stop_signals;
   SkipLockChecks();
   InitLogging(argc, argv);
@@ -177,6 +179,7 @@ int Main(int argc, char** argv) {
     spdlog::critical("cannot start: {}", worker.status().ToString());
     return EXIT_FAILURE;
   }
+  std::optional<HeapTrimmer> trimmer(std::in_place, (*worker)->stats());
   spdlog::info("Pathways Server serving on [::]:{}", (*worker)->port());
   spdlog::info("MegaScale transport initialized.");
   auto registration = Register(flags, **worker);
@@ -190,6 +193,7 @@ int Main(int argc, char** argv) {
   serving::ExitWithin(kStopTime, code);
   set_registered(nullptr);
   registration.reset();
+  trimmer.reset();
   worker->reset();  // and with it the connections that it hands on
   health_server->reset();
   return code;
