@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "compiler/compile_errors.h"
 #include "compiler/compile_options.h"
-#include "compiler/plugin_errors.h"
 #include "compiler/text_dump.h"
 #include "hlo/collective_call.h"
 #include "hlo/cost_analysis.h"
@@ -126,6 +126,7 @@ absl::StatusOr<std::unique_ptr<CompileService>> CompileService::Create(const std
 
 absl::StatusOr<CompiledProgram> CompileService::Compile(absl::string_view program, const std::string& compile_options) {
   ASSIGN_OR_RETURN(const pjrt::ProgramSize size, pjrt::ReadProgramSize(compile_options));
+  RETURN_IF_ERROR(CheckCompilable(program, compile_options));
   ASSIGN_OR_RETURN(std::shared_ptr<pjrt::Client> client, ClientFor(size.num_replicas * size.num_partitions));
   RunningCompile running;
   ScopedCompile scope(&running);

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "hlo/computation_editor.h"
 #include "hlo/numeric_call.h"
+#include "hlo/partial_reduce.h"
 #include "hlo/ragged_dot.h"
 #include "hlo/shape.h"
 #include "hlo/typed_call.h"
@@ -39,7 +40,7 @@ bool IsSubByteConcatenation(const HloInstructionProto& instruction) {
 bool Concerns(const HloInstructionProto& instruction) {
   return IsSubByteConcatenation(instruction) || instruction.opcode() == kRaggedDotOpcode ||
          IsCall(instruction, kLuDecomposition) || IsCall(instruction, kAllocateBuffer) ||
-         IsCall(instruction, kTpuKernel);
+         IsCall(instruction, kPartialReduceTarget) || IsCall(instruction, kTpuKernel);
 }
 
 // Where in the user's program an instruction comes from, as JAX says it: "jit(f)/my_kernel/pallas_call".
@@ -74,12 +75,6 @@ ShapeProto ColumnMajor(const ShapeProto& shape) {
   std::vector<int64_t> order(shape.dimensions_size());
   std::iota(order.begin(), order.end(), 0);
   std::swap(order[order.size() - 2], order[order.size() - 1]);
-  return WithOrder(shape, order);
-}
-
-ShapeProto RowMajor(const ShapeProto& shape) {
-  std::vector<int64_t> order(shape.dimensions_size());
-  std::iota(order.begin(), order.end(), 0);
   return WithOrder(shape, order);
 }
 
@@ -162,6 +157,7 @@ absl::Status Rewrite(ComputationEditor& editor, HloInstructionProto instruction)
   if (IsSubByteConcatenation(instruction)) {
     return AnnotateStatus(RewriteConcatenation(editor, std::move(instruction)), what);
   }
+  if (IsCall(instruction, kPartialReduceTarget)) return AnnotateStatus(RewritePartialReduce(editor, instruction), what);
   return AnnotateStatus(RewriteAllocation(editor, std::move(instruction)), what);
 }
 

@@ -1,9 +1,9 @@
 // Replaces what XLA's CPU compiler cannot compile of a program that was lowered for a TPU.
 //
 // An LU decomposition and a ragged dot become custom calls of ours (numeric_call.h); an uninitialized buffer becomes
-// zeros; arrays of less than a byte an element are concatenated as bytes. What only a TPU can do is refused with an
-// error that says so. Meant for the module that a compiler shows before scheduling
-// (pjrt::Plugin::RegisterHloTransform).
+// zeros; an approximate top-k becomes an exact one; arrays of less than a byte an element are concatenated as bytes.
+// What only a TPU can do is refused with an error that says so. Meant for the module that a compiler shows before
+// scheduling (pjrt::Plugin::RegisterHloTransform).
 #ifndef OPENPATHWAYS_HLO_REWRITE_NUMERICS_H_
 #define OPENPATHWAYS_HLO_REWRITE_NUMERICS_H_
 

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hlo/numeric_call.h"
+#include "hlo/program.h"
 #include "hlo/shape.h"
 
 namespace openpathways::hlo {
@@ -160,6 +161,33 @@ TEST(RewriteNumericsTest, UninitializedMemoryIsZeros) {
   HloModuleProto module = MakeModule({}, Call("AllocateBuffer", RowMajorShape(kBf16, {3, 4})));
   ASSERT_TRUE(*RewriteNumerics(module));
   EXPECT_THAT(Opcodes(module), ElementsAre("constant", "convert", "broadcast"));
+}
+
+TEST(RewriteNumericsTest, PartialReductionIsASortAndACut) {
+  ShapeProto result;
+  result.set_element_type(kTuple);
+  *result.add_tuple_shapes() = RowMajorShape(kF32, {2, 128});
+  *result.add_tuple_shapes() = RowMajorShape(kS32, {2, 128});
+  HloInstructionProto call = Call("PartialReduce", result);
+  call.add_called_computation_ids(7);
+  const std::vector<ShapeProto> operands = {RowMajorShape(kF32, {2, 4096}), RowMajorShape(kS32, {2, 4096}),
+                                            ScalarShape(kF32), ScalarShape(kS32)};
+  HloModuleProto module = MakeModule(operands, call);
+  ASSERT_TRUE(*RewriteNumerics(module));
+  const auto& instructions = module.computations(0).instructions();
+  ASSERT_EQ(instructions[4].opcode(), "sort");
+  EXPECT_THAT(instructions[4].dimensions(), ElementsAre(1));
+  EXPECT_THAT(instructions[4].called_computation_ids(), ElementsAre(7));
+  EXPECT_EQ(instructions[6].opcode(), "slice");
+  EXPECT_EQ(instructions[6].slice_dimensions(1).limit(), 128);
+  EXPECT_EQ(instructions.rbegin()->id(), module.computations(0).root_id());
+
+  EXPECT_THAT(ErrorOf(MakeModule({operands[0], operands[0], operands[2], operands[3]},
+                                 Call("PartialReduce", RowMajorShape(kF32, {2}))),
+                      absl::StatusCode::kInvalidArgument),
+              HasSubstr("it has not an operand"));
+  *call.mutable_shape()->mutable_tuple_shapes(1) = RowMajorShape(kS32, {1, 4096});
+  EXPECT_THAT(ErrorOf(MakeModule(operands, call), absl::StatusCode::kInvalidArgument), HasSubstr("one dimension"));
 }
 
 TEST(RewriteNumericsTest, SubByteArraysAreConcatenatedAsBytes) {

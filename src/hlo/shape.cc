@@ -1,5 +1,8 @@
 #include "hlo/shape.h"
 
+#include <utility>
+
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
@@ -79,6 +82,12 @@ absl::StatusOr<CollectiveDescriptor::Array> PhysicalArray(const ShapeProto& shap
 ShapeProto WithOrder(ShapeProto shape, absl::Span<const int64_t> major_to_minor) {
   shape.mutable_layout()->mutable_minor_to_major()->Assign(major_to_minor.rbegin(), major_to_minor.rend());
   return shape;
+}
+
+ShapeProto RowMajor(ShapeProto shape) {
+  std::vector<int64_t> order(shape.dimensions_size());
+  absl::c_iota(order, 0);
+  return WithOrder(std::move(shape), order);
 }
 
 bool SameLayout(const ShapeProto& a, const ShapeProto& b) {

@@ -38,6 +38,7 @@ absl::StatusOr<CollectiveDescriptor::Array> PhysicalArray(const ShapeProto& shap
 
 // The same array with its dimensions in this order in memory, outermost first; each dimension once.
 ShapeProto WithOrder(ShapeProto shape, absl::Span<const int64_t> major_to_minor);
+ShapeProto RowMajor(ShapeProto shape);
 
 bool SameLayout(const ShapeProto& a, const ShapeProto& b);
 

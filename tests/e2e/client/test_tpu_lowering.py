@@ -116,6 +116,20 @@ def test_uninitialized_memory(devices):
     np.testing.assert_array_equal(filled.astype(np.float32), np.ones((3, 4)))
 
 
+@pytest.mark.parametrize('dtype', [np.float32, jnp.bfloat16])
+def test_approximate_top_k(devices, dtype):
+  mesh = spmd.mesh_of(devices, (4, 4), ('x', 'y'))
+  # All values of a row differ, also as bfloat16: they are its 2048 from 2^-8 to 2^8, and as many below zero.
+  values = np.arange(2048, dtype=np.uint16) + 0x3b80
+  values = np.concatenate([values, values + 0x8000]).view(jnp.bfloat16)
+  values = np.stack([np.random.default_rng(row).permutation(values) for row in range(8)]).astype(dtype)
+  for f, sign in ((lax.approx_max_k, -1), (lax.approx_min_k, 1)):
+    got, where = jax.jit(lambda v: f(v, 5))(jax.device_put(values, NamedSharding(mesh, P('x', 'y'))))
+    assert got.dtype == dtype
+    np.testing.assert_array_equal(np.take_along_axis(values, np.asarray(where), -1), got)
+    np.testing.assert_array_equal(got.astype(np.float32), sign * np.sort(sign * values.astype(np.float32))[:, :5])
+
+
 @pytest.mark.parametrize('dtype', ['int2', 'uint2', 'int4', 'float4_e2m1fn'])
 def test_exchange_of_elements_below_a_byte(devices, dtype):
   mesh = spmd.mesh_of(devices, (16,), ('x',))

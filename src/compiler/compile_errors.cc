@@ -1,9 +1,10 @@
 // Facts: the texts of openxla/xla, xla/backends/cpu (custom call thunks) and xla/service/spmd, as of PJRT API 0.115.
-#include "compiler/plugin_errors.h"
+#include "compiler/compile_errors.h"
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "pjrt/compile_options.pb.h"
 
 namespace openpathways::compiler {
 namespace {
@@ -28,6 +29,19 @@ constexpr Explanation kExplanations[] = {
 };
 
 }  // namespace
+
+absl::Status CheckCompilable(absl::string_view program, const std::string& compile_options) {
+  pjrt::CompileOptionsProto options;
+  if (!options.ParseFromString(compile_options)) return absl::InvalidArgumentError("no CompileOptionsProto");
+  const pjrt::ExecutableBuildOptionsProto& build = options.executable_build_options();
+  if (build.num_partitions() <= 1 || build.use_shardy_partitioner()) return absl::OkStatus();
+  // The name of the operation stands in full in both forms.
+  if (!absl::StrContains(program, "chlo.ragged_dot")) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "XLA partitions a ragged_dot over several devices with Shardy only: set JAX's option jax_use_shardy_partitioner "
+      "to "
+      "True, which is its default, or jax_ragged_dot_use_ragged_dot_instruction to False");
+}
 
 absl::Status ExplainCompileError(const absl::Status& status) {
   for (const Explanation& explanation : kExplanations) {
