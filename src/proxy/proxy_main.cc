@@ -166,7 +166,15 @@ int Run(const Flags& flags, const serving::StopSignals& stop_signals) {
 
   const compiler::CacheLocation cache =
       compiler::FindCacheLocation(flags.compilation_cache_directory, flags.scratch_location);
-  if (!cache.reason.empty()) spdlog::warn("{}", cache.reason);
+  if (!cache.reason.empty()) {
+    spdlog::warn("{}", cache.reason);
+  } else if (cache.directory.empty()) {
+    spdlog::info(
+        "the compile cache is in memory only: neither --compilation_cache_dir nor --gcs_scratch_location "
+        "names a directory, or the cache is off");
+  } else {
+    spdlog::info("the compile cache is in {}", cache.directory);
+  }
   std::unique_ptr<ifrt::Backend> backend;
   std::atomic<bool> ready{false}, failed{false};
   std::thread creator([&] {

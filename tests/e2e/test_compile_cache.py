@@ -104,5 +104,6 @@ def test_an_unusable_directory_is_a_warning(make_cluster):
 
 def test_the_cache_can_be_off(make_cluster):
   own = make_cluster(slices=1, tpu_type='v5p-8', extra=['--compilation-cache=off'])
-  assert 'compile cache' not in proxy_log(own) and files(own) == []
+  assert 'the compile cache is in memory only' in proxy_log(own)
+  assert run(own).startswith(RESULT) and files(own) == []
 
